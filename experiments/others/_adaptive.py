@@ -24,7 +24,7 @@ FT, MEDIAN, FEDREP = "FedAvg, fine-tuned", "geometric median, fine-tuned", "Pers
 ENDS = (LOCAL, POOLED)
 RIVALS = (DITTO, FT, MEDIAN, FEDREP)
 PENALTIES = (0.1, 0.3, 1.0, 3.0)
-"""Where the grids of strengths begin; they grow while the best value is at their edge."""
+"""Where the grids of penalties begin; they grow while the best value is at their edge."""
 
 Method = tuple[lf.Algorithm, Mapping[str, Sequence[float]]]
 
@@ -68,7 +68,7 @@ def fine_tuned(aggregate: Any) -> lf.Algorithm:
 
 
 def methods(rule: float) -> dict[str, Method]:
-    """Return each method with the grid of its hyper-parameters; `rule` is the one strength for all settings."""
+    """Return each method with the grid of its hyper-parameters; `rule` is the one penalty for all settings."""
     tuned = {"fine_tune.steps": (1, 3, 10), "fine_tune.step_size": (0.01, 0.1)}
     fedrep = lf.FedRep(rank=1, step_size=0.3)
     return {
@@ -148,8 +148,8 @@ class Adaptive:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneStrength(Adaptive):
-    """Ditto or ARMUL with a strength that is not tuned."""
+class OnePenalty(Adaptive):
+    """Ditto or ARMUL with a penalty that is not tuned."""
 
     method: str = lf.choice((DITTO, ARMUL), DITTO)
     fixed_penalty: float = 1.0

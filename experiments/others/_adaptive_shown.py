@@ -95,7 +95,7 @@ def draw(ax: Any, part: lf.Table, x: str) -> None:
 # --- claims ----------------------------------------------------------------------------------------------------
 
 DUAN = c.reading(
-    "Duan and Wang 2023: for a strength of the order of the noise, the error of every client that is not an outlier is "
+    "Duan and Wang 2023: for a penalty of the order of the noise, the error of every client that is not an outlier is "
     "bounded by that of the better of local and pooled fits, up to constants and a term for the outliers"
 )
 
@@ -114,7 +114,7 @@ def rivals(part: lf.Table) -> lf.Table:
 
 
 FACTOR = DUAN.adding("the factor is our threshold, chosen after a first run")
-NEVER = "With one strength, ARMUL is at most a constant worse than the better of local and pooled fits"
+NEVER = "With one penalty, ARMUL is at most a constant worse than the better of local and pooled fits"
 WORST = c.measured(
     "inliers' excess risk divided by that of the better of local and pooled fits, medians over trials, worst point",
     worst_ratio,
@@ -129,7 +129,7 @@ OVER_BEST = over_best(
     c.below(1.0),
 )
 BETTER = "Tuned ARMUL has a smaller risk than all tuned rivals"
-WORDS = {LOCAL: "Local least squares", POOLED: "Pooled least squares", DITTO: "Ditto with its best strength"}
+WORDS = {LOCAL: "Local least squares", POOLED: "Pooled least squares", DITTO: "Ditto with its best penalty"}
 
 
 def predictions() -> list[c.Claim]:

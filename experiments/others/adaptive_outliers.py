@@ -34,14 +34,12 @@ from ._adaptive_shown import (
 )
 
 SUMMARY = "one unsquared penalty against local, pooled and tuned methods, over the share of colluding outliers"
-HEADLINES = (
-    {"claim": "With one strength, ARMUL is at most a constant worse than the better of local and pooled fits"},
-)
+HEADLINES = ({"claim": "With one penalty, ARMUL is at most a constant worse than the better of local and pooled fits"},)
 CAPTIONS = {
     "": (
         "Mean excess risk of the inliers, divided by that of the better of local and pooled least squares, against the "
         "share of outliers that have one common regressor. Lines: median over trials; shaded: 10-90 %. Dotted black: "
-        "predicted for Ditto with its best strength. Grey: the claimed constant."
+        "predicted for Ditto with its best penalty. Grey: the claimed constant."
     ),
 }
 PICTURES = {"": 1005}

@@ -103,11 +103,11 @@ def adaptive_tables(**risks):
     names = methods.methods(1.0)
     tables = {
         "deviations": [row(name, **place) for place in places for name in names],
-        "strengths": [
+        "penalties": [
             row(name, risk, fixed_penalty=s, **place)
             for place in places
             for s in (0.1, 1.0)
-            for name, risk in ((methods.DITTO, 0.3), (methods.ARMUL, risks.get("one strength", 0.2)))
+            for name, risk in ((methods.DITTO, 0.3), (methods.ARMUL, risks.get("one penalty", 0.2)))
         ],
         "law": law,
     }
@@ -136,12 +136,12 @@ def test_adaptive_personalisation_is_judged():
     [
         ({methods.RULE: 2.1}, shown.NEVER),
         (
-            {"one strength": 0.35},
-            "With its best one strength, ARMUL has a smaller worst ratio than Ditto with its best one",
+            {"one penalty": 0.35},
+            "With its best one penalty, ARMUL has a smaller worst ratio than Ditto with its best one",
         ),
         ({methods.ARMUL: 0.2}, shown.BETTER),
         ({"merged": 0.9}, "Without deviations and outliers, tuned ARMUL's models equal the common one"),
-        ({methods.DITTO: 0.13}, "Ditto with its best strength: the inliers' risk is the predicted one"),
+        ({methods.DITTO: 0.13}, "Ditto with its best penalty: the inliers' risk is the predicted one"),
         ({methods.LOCAL: 0.7}, "Local least squares: the inliers' risk is the predicted one"),
     ],
 )

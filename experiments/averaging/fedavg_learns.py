@@ -4,10 +4,10 @@ The source proves it for population losses ``(1/2) ||B w - phi_i||^2`` of a mode
 Here n = 40 clients with heads N(0, I) start at a random subspace with ``eta B'B = I`` and w = 0. All methods have
 equally many local gradient evaluations, so K = 1 has more rounds. The competitors have K = 1: with the same step size,
 5 times this size, the best one, or a tenth of the clients in each round. In the last competitor all clients have equal
-heads. `linfed.theory.fedavg_contraction` predicts the curves without a fitted parameter, and FedRep with step size ``(K
-- 1) eta^2`` should take the same course. With K = 1 and all clients, and with equal clients, B stays in the span of its
-start and of the mean regressor. The dashed line is the smallest distance there. `fedavg-rates` has the rates, and
-`fedavg-new-clients` fixed samples with noise.
+heads. `linfed.theory.fedavg_contraction` predicts the curves without a fitted parameter, and FedRep with step size
+``(K - 1) eta^2`` should take the same course. With K = 1 and all clients, and with equal clients, B stays in the span
+of its start and of the mean regressor. The dashed line is the smallest distance there. `fedavg-rates` has the rates,
+and `fedavg-new-clients` fixed samples with noise.
 
 **Deviations**: sizes, distribution of the heads and thresholds are ours. The claims follow the abstract, read with all
 clients in each round; the text of the theorems was not at hand.

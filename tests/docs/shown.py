@@ -48,5 +48,7 @@ def wrong(page):
 if __name__ == "__main__":
     pages = sorted(Path(sys.argv[1]).rglob("*.html"))
     found = {path: wrong(path.read_text(encoding="utf-8")) for path in pages}
-    print(*(f"{path} shows {', '.join(marks)}" for path, marks in found.items() if marks), sep="\n", end="")
+    for path, marks in found.items():
+        if marks:
+            print(f"{path} shows {', '.join(marks)}")
     sys.exit(not pages or any(found.values()))

@@ -71,6 +71,14 @@ def test_smallest_sizes_without_predictions_are_drawn_without():
     assert [text.get_text() for text in ax.get_xticklabels()] == [f"{place}" for place in sorted(places)]
 
 
-def test_a_table_of_other_runs_has_no_smallest_sizes():
-    with pytest.raises(ValueError, match=r"must be a table of lf.find_smallest"):
-        lf.plot_smallest(lf.Table([{"n": 1}]), "n")
+OTHERS = {
+    "other runs": lf.Table([{"n_clients": 1}]),
+    "two sizes": smallest() + lf.Table([row | {"path": "data.other"} for row in smallest().rows]),
+    "no rows": smallest().select(path="data.other"),
+}
+
+
+@pytest.mark.parametrize("table", OTHERS.values(), ids=OTHERS)
+def test_a_table_that_is_not_of_one_size_is_refused(table):
+    with pytest.raises(ValueError, match=r"must be a table of lf.find_smallest, for one size"):
+        lf.plot_smallest(table, "n_clients")

@@ -1,7 +1,7 @@
 """Execute the notebooks in this folder, each from top to bottom in a new kernel, and save their outputs.
 
 ``python notebooks/execute.py`` executes all notebooks, ``python notebooks/execute.py 4_flute`` one of them. This
-requires the extra ``notebooks``.
+requires the extra ``notebooks``, and notebook 12 also ``digits``.
 """
 
 from __future__ import annotations

@@ -651,13 +651,22 @@ def l2gd_round(V, coin, X, y, active, *, step_size, penalty, mean_probability, s
 
 
 def perfedavg_round(
-    theta, X, y, *, step_size, adaptation_step_size, local_steps=1, hessian=False, batches="same", slope=gradient
+    theta,
+    X,
+    y,
+    *,
+    step_size,
+    adaptation_step_size,
+    local_steps=1,
+    hessian=False,
+    disjoint_samples=False,
+    slope=gradient,
 ):
     """Return the server's model after a round."""
     averaged = []
     for X_i, y_i in zip(X, y, strict=True):
         number = 3 if hessian else 2
-        parts = _parts(X_i, y_i, number) if batches == "split" else [(X_i, y_i)] * number
+        parts = _parts(X_i, y_i, number) if disjoint_samples else [(X_i, y_i)] * number
         (X_1, y_1), (X_2, y_2), (X_3, _) = (*parts, parts[0])[:3]
         theta_i = theta
         for _ in range(local_steps):
@@ -803,7 +812,7 @@ def altmin_round(B, W, X, y, active, *, disjoint_samples=False, weights="uniform
     return Q, W @ R.T  # the predictors of the minimiser
 
 
-def maml_round(B, w, X, y, *, step_size, adaptation_step_size, hessian=False, batches="same", adapts="both"):
+def maml_round(B, w, X, y, *, step_size, adaptation_step_size, hessian=False, disjoint_samples=False, adapts="both"):
     """Return B and the shared head after a round, with all parameters as one vector and its matrix of derivatives.
 
     The clients adapt "both" layers (MAML) or the "head" (ANIL).
@@ -812,7 +821,7 @@ def maml_round(B, w, X, y, *, step_size, adaptation_step_size, hessian=False, ba
     theta = np.concatenate([B.ravel(), w])
     moves = np.arange(d * k + k) >= (0 if adapts == "both" else d * k)
     for X_i, y_i in zip(X, y, strict=True):
-        (X_a, y_a), (X_b, y_b) = _parts(X_i, y_i) if batches == "split" else [(X_i, y_i)] * 2
+        (X_a, y_a), (X_b, y_b) = _parts(X_i, y_i) if disjoint_samples else [(X_i, y_i)] * 2
         slope, curvature = two_layer_derivatives(theta, X_a, y_a, d, k)
         own, _ = two_layer_derivatives(theta - adaptation_step_size * moves * slope, X_b, y_b, d, k)
         total = total + (own - adaptation_step_size * curvature @ (moves * own) if hessian else own)

@@ -460,10 +460,10 @@ LEARNERS: dict[str, Learner] = {
     "PerFedAvg": Learner(lf.PerFedAvg, META, sent=10),
     "PerFedAvg, Hessian": Learner(lf.PerFedAvg, META | {"hessian": True, "local_steps": 3}, sent=10),
     "PerFedAvg, split": Learner(
-        lf.PerFedAvg, META | {"batches": "split", "local_steps": 2}, sent=10, lacks={"samples"}, least=2
+        lf.PerFedAvg, META | {"disjoint_samples": True, "local_steps": 2}, sent=10, lacks={"samples"}, least=2
     ),
     "PerFedAvg, Hessian, split": Learner(
-        lf.PerFedAvg, META | {"batches": "split", "hessian": True}, sent=10, lacks={"samples"}, least=3
+        lf.PerFedAvg, META | {"disjoint_samples": True, "hessian": True}, sent=10, lacks={"samples"}, least=3
     ),
     "FedMTL": Learner(lf.FedMTL, {"penalty": 0.1}, sent=(55, 10)),
     "FedMTL, tasks": Learner(lf.FedMTL, {"penalty": 0.1, "relation": "tasks", "epsilon": 0.1}, sent=10),
@@ -493,15 +493,15 @@ LEARNERS: dict[str, Learner] = {
     "TPGD": Learner(lf.TPGD, {"first_phase": 3}, sent=33, scale=0.2),
     "ANIL": Learner(lf.ANIL, META, sent=33),
     "ANIL, Hessian": Learner(lf.ANIL, META | {"hessian": True}, sent=33),
-    "ANIL, split": Learner(lf.ANIL, META | {"batches": "split"}, sent=33, lacks={"samples"}, least=2),
+    "ANIL, split": Learner(lf.ANIL, META | {"disjoint_samples": True}, sent=33, lacks={"samples"}, least=2),
     "ANIL, Hessian, split": Learner(
-        lf.ANIL, META | {"batches": "split", "hessian": True}, sent=33, lacks={"samples"}, least=2
+        lf.ANIL, META | {"disjoint_samples": True, "hessian": True}, sent=33, lacks={"samples"}, least=2
     ),
     "MAML": Learner(lf.MAML, META, sent=33),
     "MAML, Hessian": Learner(lf.MAML, META | {"hessian": True}, sent=33),
-    "MAML, split": Learner(lf.MAML, META | {"batches": "split"}, sent=33, lacks={"samples"}, least=2),
+    "MAML, split": Learner(lf.MAML, META | {"disjoint_samples": True}, sent=33, lacks={"samples"}, least=2),
     "MAML, Hessian, split": Learner(
-        lf.MAML, META | {"batches": "split", "hessian": True}, sent=33, lacks={"samples"}, least=2
+        lf.MAML, META | {"disjoint_samples": True, "hessian": True}, sent=33, lacks={"samples"}, least=2
     ),
     # one round
     "MethodOfMoments": Learner(lf.MethodOfMoments, {}, sent=(30, 55)),

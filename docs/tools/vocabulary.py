@@ -15,7 +15,6 @@ import json
 import re
 import textwrap
 import tomllib
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,6 +29,7 @@ from docs.tools.paths import COMMITTED, EXPERIMENTS, TOP
 from linfed.numerics.quantiles import quantiles
 from linfed.report import scoreboard as board
 from linfed.report.cards import WHOSE, Card, cards_of
+from linfed.report.cards import counts as counts_of_verdicts
 from linfed.report.cards import errors_sentence as errors_sentence
 from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.record import ResultsFolder, RunRecord
@@ -277,9 +277,8 @@ def tally(claims: Iterable[Finding], verdict: str) -> int:
 
 
 def verdicts(claims: Iterable[Finding]) -> str:
-    """Return the verdicts with their counts, the most frequent first: "SUPPORTED 6, INCONCLUSIVE 3"."""
-    found = Counter(one.verdict.value for one in claims)
-    return ", ".join(f"{verdict} {count}" for verdict, count in found.most_common())
+    """Return the verdicts with their counts, in the order of `Verdict`: "SUPPORTED 3, INCONCLUSIVE 6"."""
+    return ", ".join(f"{verdict} {count}" for verdict, count in counts_of_verdicts(claims).items())
 
 
 def judged(claims: Iterable[Finding]) -> list[Finding]:

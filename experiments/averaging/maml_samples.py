@@ -58,7 +58,7 @@ class Sampled(OnSamples):
         if self.method == AVERAGE:
             return lf.FedAvg(rank=self.rank, step_size=step, init=init)
         kind, hessian = META[self.method]
-        meta = partial(kind, batches="split" if self.batches == "split" else "same", hessian=hessian)
+        meta = partial(kind, disjoint_samples=self.batches == "split", hessian=hessian)
         return meta(rank=self.rank, step_size=step, adaptation_step_size=self.alpha, init=init)
 
 

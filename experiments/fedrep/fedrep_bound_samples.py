@@ -6,11 +6,11 @@ clients (the kappa of sets of participants is larger), and B starts at the same 
 varied, n = d = 50 and k = 2, with 100 trials of 60 rounds under the engine "chain". The simplest competitor is
 ``k + 2 + d k / p``, which depends neither on kappa nor on E_0 and has no logarithm.
 
-The paper's introduction states another m as a consequence of the analysis. As printed, it is ``kappa^2 k^3 (log(n) +
-kappa^2 k d/n)``. Its term in d/n then grows faster in k than the theorem's, so the brackets may be misplaced: the
-smaller reading ``kappa^2 (k^3 log(n) + kappa^2 k d/n)`` has the term of (11). Both are judged. They do not depend on
-E_0, which the introduction takes for a constant. They are asked from E_0 = 1/2 on, if all clients take part, and of the
-settings that are not drawn.
+The paper's introduction states another m as a consequence of the analysis. As printed, it is
+``kappa^2 k^3 (log(n) + kappa^2 k d/n)``. Its term in d/n then grows faster in k than the theorem's, so the brackets may
+be misplaced: the smaller reading ``kappa^2 (k^3 log(n) + kappa^2 k d/n)`` has the term of (11). Both are judged. They
+do not depend on E_0, which the introduction takes for a constant. They are asked from E_0 = 1/2 on, if all clients take
+part, and of the settings that are not drawn.
 
 The theorem says that its m is sufficient, not that fewer samples are insufficient: how tight it is, is our own
 question. `experiments.fedrep.fedrep_bound_sizes` asks what m the theorem requires at the sizes of the paper's figures,

@@ -1,10 +1,10 @@
 """FedRep paper, Figure 3: distance against rounds for FedRep, 10GD-GD and GD-GD, at four numbers of clients.
 
 The paper fixes d = 10, k = 2, m = 5, r = 0.1 and the noise variance 1e-3. It gives neither the step sizes nor the
-initial B nor the number of rounds. Here B starts at a random subspace, because the method of moments would start the
-larger problems below the first threshold. Step sizes are tuned per method and n, on separate trials over one grid, for
-the fewest rounds to distance 0.01. As in the paper's Algorithm 1, heads and representation share one step size. There
-are 50 trials, and 20 for n >= 1,000, where trials differ less.
+initial B nor the number of rounds. Step sizes are tuned per method and n, on separate trials over one grid, for the
+fewest rounds to distance 0.01. B starts at a random subspace, because the method of moments would start the larger
+problems below this distance. As in the paper's Algorithm 1, heads and representation share one step size. There are 50
+trials, and 20 for n >= 1,000, where trials differ less.
 
 The ``notebook`` preset follows the authors' published linear notebook where it differs from the paper
 (`experiments.fedrep._fedrep`); its figure shows the squared distance.
@@ -71,12 +71,11 @@ class Curve(Setting):
     tuning_trials: int = 10
     steps: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 
-    def at(self, step: float, head_step: float) -> lf.FedRep:
-        """Return the method at step sizes on B and on the heads in the paper's normalisation."""
+    def at(self, step: float) -> lf.FedRep:
+        """Return the method at a step size on B and on the heads in the paper's normalisation."""
         if self.method == "FedRep":
             return self.fedrep(step)
-        if self.preset == NOTEBOOK:
-            head_step *= self.n_samples  # heads are not summed
+        head_step = step * self.n_samples if self.preset == NOTEBOOK else step  # heads are not summed
         return self.fedrep(step, lf.GradientHeads(steps=HEAD_STEPS[self.method], step_size=head_step))
 
     def run(self) -> dict[str, Any]:
@@ -84,7 +83,7 @@ class Curve(Setting):
         data = lf.FreshSamples(self.n_samples) if self.preset == PAPER else lf.FixedSamples(self.n_samples)
         seed = (self.seed, self.n_clients)  # trials at different n are then independent
         tuning = lf.tune(
-            [self.at(step, step) for step in self.steps],
+            [self.at(step) for step in self.steps],
             self.problem,
             data=data,
             participation=self.participation,

@@ -119,5 +119,5 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def over_predicted(row: lf.Table) -> lf.LabeledArray:
-    """Return the distances divided by the predicted median, (trials, rounds + 1)."""
+    """Return the distances divided by the predicted median, (trials, n_rounds + 1)."""
     return lf.LabeledArray(row["distance"] / np.median(row["predicted"], axis=0), round=row["round"])

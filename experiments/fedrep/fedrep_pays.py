@@ -22,6 +22,7 @@ help?".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,12 @@ import numpy as np
 
 import linfed as lf
 import linfed.claims as c
+from linfed._types import Array
 from linfed.figures.style import KINDS, label
 from linfed.plotting.panels import Figures, bars, heat_map, level, place
-from linfed.statistics.intervals import Measured
 
 from ._pays import FEDREP, LEAST, ORACLE, POOLED, RIDGE, STABLE, Point, points
-from ._pays_resampled import crossing, interval, lower, medians
+from ._pays_resampled import Resampled, crossing, interval, lower, medians
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,6 +61,8 @@ LAST, BEST = FEDREP, "best"
 """Columns with FedRep's risk in the last round, and in the best one, chosen in hindsight."""
 NEAR = 1.25
 """The claimed accuracy of a predicted line, as a factor."""
+UNKNOWN = (np.nan, np.nan, np.nan)
+"""The interval of what has not been reached."""
 
 
 def cells(quick: bool) -> dict[str, list[Point]]:
@@ -70,43 +73,67 @@ def cells(quick: bool) -> dict[str, list[Point]]:
 # --- break-even ----------------------------------------------------------------------------------------------
 
 
-def measured_lines(part: lf.Table, column: str = LAST) -> dict[int, Measured]:
+def measured_lines(part: lf.Table, column: str = LAST) -> dict[int, Resampled]:
     """Return for each m the number of clients from which a column is below the better local baseline."""
     found = {}
     for m, row in part.groupby("n_samples"):
         logs = medians(np.log(one[column] / np.minimum(one[RIDGE], one[LEAST])) for one in row)
-        sizes = [one["n_clients"] for one in row]
-        number = crossing(sizes, logs)
+        number = crossing([one["n_clients"] for one in row], logs)
         if np.isfinite(number[0]):
-            found[m] = interval(number, low=lower(number, min(sizes)))
+            found[m] = number
     return found
 
 
-def lines(part: lf.Table, measured: dict[int, Measured]) -> dict[str, dict[int, float]]:
-    """Return the break-even of each rule by m; the paper's rule has the constants with the smallest largest factor."""
+def lines(part: lf.Table, measured: dict[int, Resampled]) -> dict[str, dict[int, Resampled]]:
+    """Return the break-even of each rule by m; the paper's rule has the constants with the smallest largest factor.
+
+    These constants are those of the trials, and of each resample: their error is part of the intervals.
+    """
     d, k = part.rows[0]["dim"], part.rows[0]["rank"]
-    law = {row["n_samples"]: float(row["pays_from"]) for row in part.rows if np.isfinite(row["pays_from"])}
+    law = {row["n_samples"]: np.array([row["pays_from"]]) for row in part.rows if np.isfinite(row["pays_from"])}
     n, m = np.geomspace(2, 1000, 300), np.array(list(measured))
     a, b = (each[..., None, None] for each in np.meshgrid(np.geomspace(0.01, 30, 50), np.geomspace(0.03, 30, 50)))
     reached = a * np.log(n) + b * d / n <= m[:, None]
-    paper = np.where(reached.any(axis=-1), n[np.argmax(reached, axis=-1)], n[-1])
-    gap = np.abs(np.log(paper / [at for at, _, _ in measured.values()])).max(axis=-1, initial=0.0)
-    best = paper[np.unravel_index(np.argmin(gap), gap.shape)].tolist()
-    unknowns = {one: max(2.0, k * (d - k) / (one - k)) for one in part.unique("n_samples") if one > k}
+    paper = np.where(reached.any(axis=-1), n[np.argmax(reached, axis=-1)], n[-1]).reshape(-1, len(m))
+    best = np.stack([closest(paper, numbers) for numbers in zip(*measured.values(), strict=True)], axis=-1)
+    unknowns = {one: np.array([max(2.0, k * (d - k) / (one - k))]) for one in part.unique("n_samples") if one > k}
     return {LAW: law, COUNT: unknowns, PAPER: dict(zip(measured, best, strict=True))}
 
 
+def closest(candidates: Array, numbers: Sequence[float]) -> Array:
+    """Return the row of candidates (.., numbers) with the smallest largest factor from the finite numbers."""
+    finite = np.isfinite(numbers)
+    gaps = np.abs(np.log(candidates[:, finite] / np.array(numbers)[finite])).max(axis=-1)
+    return candidates[np.argmin(gaps)]
+
+
 def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
-    """Return for each noise and m the measured break-even, in the last and in the best round, and the rules'."""
+    """Return for each noise and m the measured break-even, in the last and in the best round, and the rules'.
+
+    The columns `over` have a measured break-even divided by that of a rule.
+    """
     rows = []
     for noise, part in tables["map"].groupby("noise_std"):
+        fewest = min(part.unique("n_clients"))
         measured = {column: measured_lines(part, column) for column in (LAST, BEST) if column in part.columns}
         rules = lines(part, measured[LAST])
         for m in part.unique("n_samples"):
-            numbers = {column: found.get(m, (np.nan,) * 3) for column, found in measured.items()}
-            row = {"noise_std": noise, "n_samples": m, **numbers}
-            rows.append(row | {rule: line.get(m, np.nan) for rule, line in rules.items()})
+            row = {"noise_std": noise, "n_samples": m}
+            row |= {rule: float(line[m][0]) if m in line else np.nan for rule, line in rules.items()}
+            for column, found in measured.items():
+                row[column] = interval(found[m], low=lower(found[m], fewest)) if m in found else UNKNOWN
+                for rule, line in rules.items():
+                    known = m in found and m in line
+                    row[over(column, rule)] = (
+                        interval(found[m] / line[m], low=lower(found[m], fewest) / line[m]) if known else UNKNOWN
+                    )
+            rows.append(row)
     return {"even": lf.Table(rows)}
+
+
+def over(column: str, rule: str) -> str:
+    """Return the name of the column with a measured break-even divided by a rule's."""
+    return f"{column} over {rule}"
 
 
 # --- claims --------------------------------------------------------------------------------------------------
@@ -127,8 +154,7 @@ def breaks_even(sentence: str, source: c.Source, rule: str, column: str = LAST) 
     """Return the claim that the measured break-even is near the line of a rule, for each m."""
 
     def on_line(row: lf.Table) -> c.Measurement:
-        (n, low, high), line = row[column], row[rule]
-        return c.Measurement((n / line, low / line, high / line), f"{n:.3g} clients, for {line:.3g}")
+        return c.Measurement(row[over(column, rule)], f"{row[column][0]:.3g} clients, for {row[rule]:.3g}")
 
     words = "number of clients from which FedRep's excess risk is lower, divided by that of the line"
     return c.Claim(
@@ -136,7 +162,7 @@ def breaks_even(sentence: str, source: c.Source, rule: str, column: str = LAST) 
         source,
         c.measured(words, on_line, c.within(1 / NEAR, NEAR)),
         table="even",
-        where=c.only(lambda row: np.isfinite([row[column][0], row[rule]]).all()),
+        where=c.only(lambda row: np.isfinite(row[over(column, rule)][0])),
         over=c.each_row,
         setting="noise std {noise_std}, m = {n_samples}",
     )

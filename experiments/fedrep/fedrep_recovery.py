@@ -246,7 +246,7 @@ CLAIMS = (
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the shares of recovery without noise, and the distances with noise."""
-    table = c.sorted_by("equations")(tables["points"])
+    table = c.sorted_by("rank")(c.sorted_by("equations")(tables["points"]))  # settings in order of their rank
     with lf.panels(table, column="setting", row=2, title="{}", height=4.4, sharex=True, sharey="row") as sheet:
         for (ax, part), (below, _) in zip(sheet.row(0), sheet.row(1), strict=True):
             exact, noisy = part.select(noise_std=0.0), c.only(lambda row: row["noise_std"] > 0.0)(part)

@@ -33,8 +33,8 @@ SUMMARY = "predicted and measured distances of FedRep in eight regimes"
 PICTURES = {"": 1400, "steps": 1400}
 REDUCED = {"curves": {"without": ("growth", "fourth_power"), "deciles": ("distance",)}}
 CURVES = (
-    "Top: subspace distance against rounds, with the predicted median and 10-90 % band. Bottom: predicted "
-    "divided by measured, with a prediction that ignores the defining feature of the regime. Lines: median over runs; "
+    "Top: subspace distance against rounds, with the predicted median and 10-90 % band. Bottom: measured "
+    "divided by predicted, with a prediction that ignores the defining feature of the regime. Lines: median over runs; "
     "shaded: 10-90 %."
 )
 CAPTIONS = {"": CURVES, "steps": CURVES}
@@ -162,7 +162,7 @@ class Regime:
         )
 
     def predictions(self, W: Any, step: float) -> dict[str, Any]:
-        """Return the prediction with its band, and the one without fluctuations, each (rounds + 1,)."""
+        """Return the prediction with its band, and the one without fluctuations, each (n_rounds + 1,)."""
         if self.rival == EXACT:
             return {
                 "predicted": self.evolution(
@@ -314,9 +314,9 @@ def regimes_figure(table: lf.Table, names: list[Any]) -> Any:
                 colour, line, text = LINES[name]
                 measured = np.quantile(row["distance"], LEVELS.get(name, 0.5), axis=0)
                 ax.plot(row["round"], row[name], label=text, color=colour, linestyle=line, linewidth=0.9)
-                below.plot(row["round"], row[name] / measured, color=colour, linestyle=line, linewidth=0.9)
+                below.plot(row["round"], measured / row[name], color=colour, linestyle=line, linewidth=0.9)
             below.set_title(f"as if {row['rival']}", color=RIVAL, fontsize=7)
             below.set(ylim=(0.75, 1.25))
-        sheet.label("round", "subspace distance", "predicted / measured")
+        sheet.label("round", "subspace distance", "measured / predicted")
         sheet.legend(f"median and 10-90 % of {' or '.join(map(str, some.unique('trials')))} runs", ncols=3)
     return sheet.figure

@@ -8,8 +8,8 @@ unspecified, but it is absolute and must not grow. B starts at distance 0.5; 100
 engine "chain".
 
 Averages are ruled by the long heads. With ``p_eff = (sum ||w_i||^2)^2 / sum ||w_i||^4`` instead of p in d/p, the
-theorem's m counts p_eff clients of equal length. This rule is ours, and so is the simplest one, ``k + 2 + d k /
-p_eff``.
+theorem's m counts p_eff clients of equal length. This rule is ours, and so is the simplest one,
+``k + 2 + d k / p_eff``.
 
 The paper's allowance bounds lengths from above only. With a mean square length of order k, as in the cases "half long"
 and "uniform", p_eff is of order n, and the allowance is the theorem with another C.

@@ -2,10 +2,10 @@
 
 The ground truth has rank r = 2, and B has k > r columns. The distance is the sine of the largest angle between span(B*)
 and span(B). Of the k directions of span(B), k - r have no part in span(B*). FedRep's mean step does not move them, so a
-wider B costs samples but does not learn less. To first order, FedRep with k columns is FedRep with r columns on ``m -
-(k-r)`` samples in ``d - (k-r)`` dimensions, with the step size multiplied by ``(m - (k-r))/m``, from the same initial
-angles. `lf.predict` for this narrow run is the prediction. Its competitor is the prediction that ignores the extra
-columns, with all samples and dimensions.
+wider B costs samples but does not learn less. To first order, FedRep with k columns is FedRep with r columns on
+``m - (k-r)`` samples in ``d - (k-r)`` dimensions, with the step size multiplied by ``(m - (k-r))/m``, from the same
+initial angles. `lf.predict` for this narrow run is the prediction. Its competitor is the prediction that ignores the
+extra columns, with all samples and dimensions.
 
 Yueksel, Boursier and Flammarion study first-order ANIL with k > r. They find that it learns span(B*) and unlearns its
 complement. Its own step from m samples has noise of variance ``v = mean_i (||phi_i||^2 + sigma^2)/m``. With other
@@ -100,7 +100,7 @@ class Wide:
         return {name: lf.LabeledArray(value, round=np.arange(self.n_rounds + 1)) for name, value in curves.items()}
 
     def narrow(self, B0: Array, extra: int) -> Array:
-        """Return the predicted distance (trials, rounds + 1) of r columns without `extra` dimensions and samples."""
+        """Return the predicted distance (trials, n_rounds + 1) of r columns without `extra` dimensions and samples."""
         truth, r, d = self.problem.truth(self.seed, range(self.trials)), self.truth_rank, self.dim - extra
         assert truth.B is not None
         assert truth.W is not None
@@ -146,7 +146,7 @@ class Forgotten(Wide):
                 step_size=self.step_size,
                 adaptation_step_size=self.alpha,
                 init=first**0.5 * self.start(),
-                batches="split" if self.method == SPLIT else "same",
+                disjoint_samples=self.method == SPLIT,
             )
         data = lf.FreshSamples(2 * m if self.method == SPLIT else m)  # both steps have m samples
         rounds, lengths = [], []

@@ -71,7 +71,7 @@ class Comparison(Setting):
 
 
 def measured(curve: Any, start: Any, end: Any) -> dict[str, Any]:
-    """Return quantiles of errors (trials, rounds + 1), final and smallest errors, and rounds to shares of the way."""
+    """Return quantiles of errors (trials, n_rounds + 1), final and smallest errors, and rounds to shares of the way."""
     filled, last = np.nan_to_num(curve, nan=np.inf), curve.shape[1] - 1
     kept = np.unique(np.concatenate([[0], np.geomspace(1, last, 60).astype(int)]))
     return {

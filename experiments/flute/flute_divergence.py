@@ -5,8 +5,8 @@ The setting is that of `experiments.flute.flute_fig4`: d = 10, k = 6, n = 10, si
 
 The phase line: by the identity given there, the objective on data is unbounded below iff the excess
 ``gamma1 - 2 gamma2`` is above ``(1/2) min_i lambda_min(A_i)``, with ``A_i = X_i'X_i/m``. It falls along the worst ray:
-balanced factors of rank one for one client, in its smallest eigenvector. (At population: iff ``2 gamma1 >= 1 + 4
-gamma2``, an excess of 1/2.)
+balanced factors of rank one for one client, in its smallest eigenvector. (At population: iff
+``2 gamma1 >= 1 + 4 gamma2``, an excess of 1/2.)
 
 Three kinds of run are compared with the line. Two start from the paper's initialisation, at its step size and at a
 small one. The third starts far out on the worst ray, where terms below the fourth order are negligible, at a step size

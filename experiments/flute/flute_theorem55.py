@@ -1,11 +1,11 @@
 """FLUTE paper, Theorem 5.5: recursion, region, entry time T_R, growth and bound, at the theorem's own step size.
 
-The runs are those of `experiments.flute._flute_followed`. The theorem requires m to grow like ``(1 - eta
-Delta/16)^(-2T)``; for a fixed m it covers rounds up to ``T(m) = log m / (-2 log(1 - eta Delta/16))`` (without its other
-factors). With the constant of its proof the bound is trivial there: it stays above the error of predicting 0. Therefore
-the smallest constant with which the bound holds up to T(m) is reported. It hardly varies with m, but this follows from
-the definition of T(m): there the bound has fallen to ``m^-1/2`` of its scale, and so has the floor. The actual
-behaviour of the error is the subject of `experiments.flute.flute_rate_and_floor`.
+The runs are those of `experiments.flute._flute_followed`. The theorem requires m to grow like
+``(1 - eta Delta/16)^(-2T)``; for a fixed m it covers rounds up to ``T(m) = log m / (-2 log(1 - eta Delta/16))``
+(without its other factors). With the constant of its proof the bound is trivial there: it stays above the error of
+predicting 0. Therefore the smallest constant with which the bound holds up to T(m) is reported. It hardly varies with
+m, but this follows from the definition of T(m): there the bound has fallen to ``m^-1/2`` of its scale, and so has the
+floor. The actual behaviour of the error is the subject of `experiments.flute.flute_rate_and_floor`.
 
 Two lemmas bound the growth before the entry: Lemma A.16 the growth of Theta_k from below, Lemma A.17 the growth of
 Theta_res from above. On the population, Lemma A.17 is also judged without its term for the noise of samples.

@@ -11,7 +11,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.cells.smallest_size import SmallestSize
-from linfed.theory.fedrep.arguments import set_share
+from linfed.theory.drawn_clients import set_share
 
 FRESH, FIXED = "fresh", "fixed"
 THEOREM, BEST = "theorem's step", "best step"

@@ -66,7 +66,7 @@ class Run(ByValue):
     ...     trials=5,
     ... )
     >>> table = lf.sweep(lf.grid(run, **{"problem.n_clients": (50, 100), "data.n_samples": (6, 12)}))
-    >>> table.select(n_clients=100, n_samples=12)["subspace_distance"].shape      # (trials, rounds + 1)
+    >>> table.select(n_clients=100, n_samples=12)["subspace_distance"].shape      # (trials, n_rounds + 1)
     (5, 41)
     >>> named = lf.grid(run, **{"name, algorithm": [
     ...     ("small steps", lf.FedRep(rank=2, step_size=0.1)), ("large steps", lf.FedRep(rank=2, step_size=0.5))]})

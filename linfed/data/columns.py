@@ -1,4 +1,4 @@
-"""TableColumns of a table of samples: numbers, and categories that become columns of 0 and 1."""
+"""Columns of a table of samples: numbers, and categories that become columns of 0 and 1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from linfed.checks import check_array, is_several, short_repr, suggestion
 
 Values = np.ndarray[Any, Any]
 Table = Mapping[Any, Values]
-"""TableColumns by their names, each (samples,)."""
+"""Columns by their names, each (samples,)."""
 
 SHOWN = 5
 """Largest number of columns or clients that a message lists."""

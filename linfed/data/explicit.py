@@ -387,8 +387,8 @@ class ExplicitFeatures:
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
         """Return the gradients on heads (T, p, k) and representation (T, d, k) at W; cost O(p m d) for any k.
 
-        Both follow from one message per client, ``g_i = X_i'(X_i B w_i - y_i)/m_i``: they are ``B'g_i`` and ``sum_i
-        weights_i g_i w_i'``. In Gram form (fixed samples, m > d) the cost is O(p d^2).
+        Both follow from one message per client, ``g_i = X_i'(X_i B w_i - y_i)/m_i``: they are ``B'g_i`` and
+        ``sum_i weights_i g_i w_i'``. In Gram form (fixed samples, m > d) the cost is O(p d^2).
         """
         messages = self._batch.messages(W @ self._B.mT, once=True)
         share = 1.0 / W.shape[1] if weights is None else weights

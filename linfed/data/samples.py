@@ -140,8 +140,7 @@ class FixedSamples(Configuration):
     -----
     If m > d, triangular factors of at most d + 1 rows can replace the samples (``engine="compressed"``). They are
     computed from the samples, or drawn directly (`in_law`). For algorithms that only use gradients, they save time from
-    m > d/2. Runs with equal seeds and equal `in_law` have equal
-    samples.
+    m > d/2. Runs with equal seeds and equal `in_law` have equal samples.
 
     Examples
     --------
@@ -328,7 +327,7 @@ class GivenSamples:
         Parameters
         ----------
         table : DataFrame, mapping of columns, structured array, or array_like (samples, d)
-            All columns other than those of `y` and `clients` are features. TableColumns of an array are named by their
+            All columns other than those of `y` and `clients` are features. Columns of an array are named by their
             numbers.
         y : name of a column, or array_like (samples,)
             Labels. For `GivenClasses` the values of any type are the classes, in order.

@@ -85,9 +85,9 @@ def synthetic_classes(
     of ten trials. X is padded with zeros to the largest number. `n_samples` avoids this.
 
     **Deviations**: the paper's N(0, alpha) and N(0, beta) are read as variances, as in N(v_i, Sigma). The authors'
-    program passes alpha and beta to NumPy as standard deviations: its Synthetic(0.5, 0.5) is ``synthetic_classes(0.25,
-    0.25)``. At 0 and 1 the two agree. The program holds out a tenth of each client's samples; here the held-out samples
-    are additional.
+    program passes alpha and beta to NumPy as standard deviations: its Synthetic(0.5, 0.5) is
+    ``synthetic_classes(0.25, 0.25)``. At 0 and 1 the two agree. The program holds out a tenth of each client's samples;
+    here the held-out samples are additional.
 
     References
     ----------

@@ -54,6 +54,13 @@ def pulled_back(g: Array, B: Array, W: Array) -> tuple[Array, Array]:
     return g[..., :, None] * W[..., None, :], (g[..., None, :] @ B)[..., 0, :]
 
 
+def without_biases(theta: Array) -> Array:
+    """Return classifiers or heads (T, p, c, s + 1) with biases of 0; those of regression (T, p, s) have none."""
+    if theta.ndim < 4:
+        return theta
+    return np.concatenate([theta[..., :-1], np.zeros_like(theta[..., -1:])], axis=-1)
+
+
 def head_gram(W: Array) -> Array:
     """Return the Gram matrices of the clients' heads without biases, (T, p, 1) or (T, p, c, c)."""
     if W.ndim == 4:

@@ -65,7 +65,7 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
 
     Returns
     -------
-    Heads
+    HeadSolution
         `W` (k, C), `residual` ``Z w - y`` (m, C), `deficient` (C,). If there are fewer samples than k, or features are
         dependent, `W` has minimum norm. Without a ridge, the residual of a client whose number of samples does not
         exceed the rank of its features is exactly zero. `deficient` is True for clients with at least k samples and
@@ -465,8 +465,8 @@ def smallest_shortcut(A: Array, b: Array, B: Array) -> JointSolution:
 
     Notes
     -----
-    With ``M = B'A B``, eliminating the head gives ``s = (A - A B M^+ B'A)^+ (b - A B M^+ B'b)``, and then ``w = M^+
-    B'(b - A s)``. Cost O(p d^3).
+    With ``M = B'A B``, eliminating the head gives ``s = (A - A B M^+ B'A)^+ (b - A B M^+ B'b)``, and then
+    ``w = M^+ B'(b - A s)``. Cost O(p d^3).
     """
     across, AB = B.mT[:, None], A @ B[:, None]
     M = across @ AB

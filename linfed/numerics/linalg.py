@@ -254,6 +254,12 @@ def root_of_gram(gram: Array) -> Array:
     return np.sqrt(np.where(kept, values, 0.0))[..., :, None] * vectors.mT
 
 
+def symmetric_root(A: Array) -> Array:
+    """Return the symmetric square root of each positive semi-definite matrix; eigenvalues below 0 count as 0."""
+    values, vectors = eigh(A)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ vectors.mT)
+
+
 def top_eigenvectors(M: Array, k: int) -> Array:
     """Return the eigenvectors of the k largest eigenvalues, largest first, of each symmetric matrix.
 

@@ -35,9 +35,10 @@ def norm_penalised(A: Array, b: Array, penalty: float) -> Array:
     Notes
     -----
     With ``t = ||s|| / penalty`` a solution that is not 0 is ``s = (A + I / t)^{-1} b``. With the eigenvalues a_j of A
-    and the coordinates c_j of ``b / penalty`` in its eigenvectors, t is the root of ``q(t) = ||c_j / (a_j t + 1)|| =
-    1``. As in trust-region methods (More and Sorensen 1983), 1/q is concave and increasing, so Newton's iterations for
-    ``1/q = 1`` from t = 0 increase to the root. They end when rounding errors stop the increase. Cost O(d^3).
+    and the coordinates c_j of ``b / penalty`` in its eigenvectors, t is the root of
+    ``q(t) = ||c_j / (a_j t + 1)|| = 1``. As in trust-region methods (More and Sorensen 1983), 1/q is concave and
+    increasing, so Newton's iterations for ``1/q = 1`` from t = 0 increase to the root. They end when rounding errors
+    stop the increase. Cost O(d^3).
     """
     values, vectors = eigh(0.5 * (A + A.mT))
     values = np.maximum(values, 0.0)
@@ -75,8 +76,8 @@ def norm_penalised_next_to_heads(A: Array, b: Array, B: Array, penalty: float) -
 
     Notes
     -----
-    With ``M = B'A B``, the best head at s is ``M^+ B'(b - A s)``. This leaves `norm_penalised` with ``A - A B M^+
-    B'A`` and ``b - A B M^+ B'b``. Cost O(p d^3).
+    With ``M = B'A B``, the best head at s is ``M^+ B'(b - A s)``. This leaves `norm_penalised` with ``A - A B M^+ B'A``
+    and ``b - A B M^+ B'b``. Cost O(p d^3).
     """
     across, AB = B.mT[:, None], A @ B[:, None]
     projected = AB @ semidefinite(across @ AB, squares_of_features(A, B)).pseudo_inverse()

@@ -95,8 +95,8 @@ class FedRepRun(Run[FedRep]):
         """Return a bound on the mean number of clipped messages in a run; infinite if it is not known.
 
         It is Markov's inequality for the squared length of a message with exact heads, ``||X'r||^2 ||what||^2/m^2``.
-        With ``l = m - k`` and ``tau^2 <= ||phi||^2 + sigma^2`` at any B, its mean is at most ``l (l + 1 + d - k) tau^2
-        (||phi||^2 + k tau^2/(l - 1))/m^2``.
+        With ``l = m - k`` and ``tau^2 <= ||phi||^2 + sigma^2`` at any B, its mean is at most
+        ``l (l + 1 + d - k) tau^2 (||phi||^2 + k tau^2/(l - 1))/m^2``.
         """
         k, d, data, design = self.algorithm.rank, self.job.sizes.dim, self.job.data, self.problem.design
         gaussian = is_gaussian(design) and design.variance is not None
@@ -138,7 +138,7 @@ class FedRepRun(Run[FedRep]):
 
     @property
     def steps(self) -> Array:
-        """Step size along the participants' mean gradient, () or (rounds,)."""
+        """Step size along the participants' mean gradient, () or (n_rounds,)."""
         sizes = np.asarray(self.algorithm.step_size, dtype=float)
         return self.unit * (sizes if sizes.ndim == 0 else sizes[: self.job.n_rounds])
 

@@ -109,9 +109,9 @@ class EmpiricalMinimum(FedRepLaw):
     def doubts(self, curves: Curves | str) -> Iterator[str]:
         """Yield a warning if the last step size is not below the stability edge near the minimum, for isotropic x.
 
-        With a ground truth of rank k, a round multiplies the components of B outside span(B*) by ``1 - eta c lambda
-        l``, where l is an eigenvalue of a Marchenko-Pastur distribution (see `fixed_samples_needed`). With a higher
-        rank it is the population's edge.
+        With a ground truth of rank k, a round multiplies the components of B outside span(B*) by
+        ``1 - eta c lambda l``, where l is an eigenvalue of a Marchenko-Pastur distribution (see
+        `fixed_samples_needed`). With a higher rank it is the population's edge.
         """
         run, m, k = self.run, self.run.samples, self.run.algorithm.rank
         design, n, d = run.problem.design, run.job.sizes.n_clients, run.job.sizes.dim

@@ -246,13 +246,12 @@ def rows(truth: Truth) -> Array:
 def _squares_outside(truth: Truth, rank: int) -> Array:
     """Return the squared length of each phi_i outside the reference subspace, (n,)."""
     if truth.S is None and truth.subspace is None:  # the top left singular subspace of Phi, or its span
-        assert truth.B is not None
         assert truth.W is not None
         if rank >= truth.W.shape[-1]:
             return np.zeros(truth.W.shape[1])
-        rows = truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T
-        basis = np.linalg.svd(rows, full_matrices=False)[2][:rank].T
+        Phi = rows(truth)
+        basis = np.linalg.svd(Phi, full_matrices=False)[2][:rank].T
     else:
-        rows, basis = truth.dense()[0], truth.reference(rank)[0]
-    rest = rows - rows @ basis @ basis.T
+        Phi, basis = truth.dense()[0], truth.reference(rank)[0]
+    rest = Phi - Phi @ basis @ basis.T
     return np.asarray(np.vecdot(rest, rest))

@@ -40,7 +40,7 @@ class End(NamedTuple):
     covariance: Array | None = None
 
 
-class Round(NamedTuple):
+class AffineRound(NamedTuple):
     """A round as affine maps of the server's model theta and each client's own vector v.
 
     Each array (n, d, 2 d + 1) has the matrices of theta and of v, and the offset, side by side.
@@ -100,7 +100,7 @@ class PersonalFixedPoint(Law[Run[PersonalModels]]):
         for X, y, counts, _ in samples_of_trials(self.run.job):
             yield ExplicitBatch(X, y, active=everybody(*counts.shape), counts=counts)
 
-    def round(self, batch: ExplicitBatch, step: float) -> Round:
+    def round(self, batch: ExplicitBatch, step: float) -> AffineRound:
         """Return the round of a trial with these samples and a step size."""
         algorithm = self.run.algorithm
         affine = next(affine for kind, affine in ROUNDS.items() if isinstance(algorithm, kind))
@@ -174,7 +174,7 @@ PERSONAL: tuple[type[Law[Run[PersonalModels]]], ...] = (PersonalFixedPoint, Mean
 """All laws of personalised algorithms."""
 
 
-def _limit(done: Round) -> End:
+def _limit(done: AffineRound) -> End:
     """Return the limit of the served predictors of a run from 0, (n, d), and the rate of convergence."""
     d = done.server.shape[1]
     matrix, offset = done.server[..., :d].mean(axis=0), done.server[..., -1].mean(axis=0)
@@ -185,7 +185,7 @@ def _limit(done: Round) -> End:
     return End(served, _round_rate(done))
 
 
-def _round_rate(done: Round) -> float:
+def _round_rate(done: AffineRound) -> float:
     """Return the rate of convergence of the server's model and the clients' own vectors."""
     d = done.server.shape[1]
     return max(_rate(done.server[..., :d].mean(axis=0)[None]), _rate(done.own[..., d:-1]))
@@ -249,7 +249,7 @@ def _slope(batch: ExplicitBatch) -> Slope:
     return slope
 
 
-def _ditto(algorithm: Ditto, batch: ExplicitBatch, step: float) -> Round:
+def _ditto(algorithm: Ditto, batch: ExplicitBatch, step: float) -> AffineRound:
     slope = _slope(batch)
     theta, served = _start(batch)
     local, own = theta, served
@@ -258,10 +258,10 @@ def _ditto(algorithm: Ditto, batch: ExplicitBatch, step: float) -> Round:
         own = own - (algorithm.personal_step_size or step) * (slope(own) + pull)
     for _ in range(algorithm.local_steps):
         local = local - step * slope(local)
-    return Round(local, own, served)
+    return AffineRound(local, own, served)
 
 
-def _apfl(algorithm: APFL, batch: ExplicitBatch, step: float) -> Round:
+def _apfl(algorithm: APFL, batch: ExplicitBatch, step: float) -> AffineRound:
     slope, a = _slope(batch), algorithm.mix
     theta, own = _start(batch)
     served, local = a * own + (1.0 - a) * theta, theta
@@ -269,10 +269,10 @@ def _apfl(algorithm: APFL, batch: ExplicitBatch, step: float) -> Round:
         new = local - step * slope(local)
         other = new if algorithm.variant == "framework" else local
         own, local = own - step * a * slope(a * own + (1.0 - a) * other), new
-    return Round(local, own, served)
+    return AffineRound(local, own, served)
 
 
-def _pfedme(algorithm: PFedMe, batch: ExplicitBatch, step: float) -> Round:
+def _pfedme(algorithm: PFedMe, batch: ExplicitBatch, step: float) -> AffineRound:
     slope, penalty = _slope(batch), algorithm.penalty
     theta, _ = _start(batch)
     local = personal = theta
@@ -288,10 +288,10 @@ def _pfedme(algorithm: PFedMe, batch: ExplicitBatch, step: float) -> Round:
             personal = personal - (algorithm.inner_step_size or step) * change
         local = local - step * penalty * (local - personal)
     mixed = (1.0 - algorithm.server_mix) * theta + algorithm.server_mix * local
-    return Round(mixed, np.zeros_like(theta), personal)
+    return AffineRound(mixed, np.zeros_like(theta), personal)
 
 
-def _perfedavg(algorithm: PerFedAvg, batch: ExplicitBatch, step: float) -> Round:
+def _perfedavg(algorithm: PerFedAvg, batch: ExplicitBatch, step: float) -> AffineRound:
     alpha = algorithm.adaptation_step_size
     parts: tuple[Any, ...] = algorithm.parts(batch)  # of explicit samples
     first, second, (last, _) = _slope(parts[0]), _slope(parts[1]), _normal(parts[-1])
@@ -302,10 +302,10 @@ def _perfedavg(algorithm: PerFedAvg, batch: ExplicitBatch, step: float) -> Round
         if algorithm.hessian:
             slope = slope - alpha * last @ slope
         local = local - step * slope
-    return Round(local, np.zeros_like(theta), theta - alpha * _slope(batch)(theta))
+    return AffineRound(local, np.zeros_like(theta), theta - alpha * _slope(batch)(theta))
 
 
-ROUNDS: dict[type[PersonalModels], Callable[..., Round]] = {
+ROUNDS: dict[type[PersonalModels], Callable[..., AffineRound]] = {
     Ditto: _ditto,
     APFL: _apfl,
     PFedMe: _pfedme,

@@ -84,7 +84,7 @@ class Design(ByValue, ABC):
                 raise ValueError(f"covariance must be positive semi-definite, but has the eigenvalue {least:.3g}")
         value.setflags(write=False)
         object.__setattr__(self, "covariance", value)
-        object.__setattr__(self, "_root", _root(value))
+        object.__setattr__(self, "_root", _covariance_root(value))
 
     def check_sizes(self, dim: int, n_clients: int) -> None:
         """Raise a ValueError unless the covariance has dimension `dim`, and `n_clients` matrices if per client."""
@@ -181,7 +181,8 @@ class Design(ByValue, ABC):
         """
 
 
-def _root(covariance: Array) -> Array:
+def _covariance_root(covariance: Array) -> Array:
+    """Return R with ``R R' = covariance``, or the square roots of variances."""
     if covariance.ndim < 2:
         return np.asarray(np.sqrt(covariance))
     values, vectors = np.linalg.eigh(covariance)

@@ -55,9 +55,9 @@ class SharedRepresentation(Configuration):
     Notes
     -----
     ``B*`` is the Q factor of a standard Gaussian (d, k) matrix. The heads are
-    ``w_i* = sqrt(1 - h^2) c + h z_i``. The personal part ``z_i`` is a standard Gaussian vector scaled to the length ``L
-    = head_norm``. The common part c is L times the first unit vector. This direction is no restriction, because B* is
-    uniformly distributed. B* and the ``z_i`` of a trial are equal for all h. Over the distribution of heads:
+    ``w_i* = sqrt(1 - h^2) c + h z_i``. The personal part ``z_i`` is a standard Gaussian vector scaled to the length
+    ``L = head_norm``. The common part c is L times the first unit vector. This direction is no restriction, because B*
+    is uniformly distributed. B* and the ``z_i`` of a trial are equal for all h. Over the distribution of heads:
 
     - ``E w = sqrt(1 - h^2) c``, and ``E w w' = (1 - h^2) c c' + (h^2 L^2 / k) I``, with trace L^2.
     - The share h^2 of ``E ||w||^2`` is personal. The best single model has the excess risk ``h^2 L^2 / 2``, for x of

@@ -29,8 +29,9 @@ class SimilarRepresentations(SharedRepresentation):
     deviation : float, default 0.0
         Deviation h >= 0 of the representations: ``E ||(A_i - B*) w_i*||^2 = h^2 ||w_i*||^2``.
     outliers : float, default 0.0
-        Share of clients whose regressors do not lie near the span of B*, from 0 to 1: the last ``floor(outliers n +
-        1/2)`` clients, which must be fewer than n. Above 0 it cannot be combined with `condition_number`.
+        Share of clients whose regressors do not lie near the span of B*, from 0 to 1: the last
+        ``floor(outliers n + 1/2)`` clients, which must be fewer than n. Above 0 it cannot be combined with
+        `condition_number`.
     outlier_norm : float, optional
         Length R > 0 of an outlier's regressor; by default `head_norm`.
     colluding : bool, default False
@@ -54,8 +55,8 @@ class SimilarRepresentations(SharedRepresentation):
     ``shortcut_norm = h head_norm``.
 
     The reference subspace is the span of B*. Let ``e`` be the share of outliers, and ``C = E w w'`` as in
-    `SharedRepresentation`. For outliers that do not collude and given B*, the second moment ``M = (1/n) sum_i phi_i
-    phi_i'`` has the mean::
+    `SharedRepresentation`. For outliers that do not collude and given B*, the second moment
+    ``M = (1/n) sum_i phi_i phi_i'`` has the mean::
 
         E M = (1 - e) B* C B*' + ((1 - e) h^2 + e q^2) (L^2 / d) I
 
@@ -66,8 +67,8 @@ class SimilarRepresentations(SharedRepresentation):
         v = k^2 / (n d (1 - e)^2) [(1 - e) h^2 (1/k + h^2/d) + e q^4 / (d + 2)]
 
     The subspace distance of a converged run of FedRep is therefore about ``sqrt(v) (sqrt(d - k) + sqrt(k))``, even for
-    many samples without label noise. The best heads at B* have the mean excess risk ``((1 - e) h^2 + e q^2) (1 - k/d)
-    L^2 / 2`` for x of covariance I.
+    many samples without label noise. The best heads at B* have the mean excess risk
+    ``((1 - e) h^2 + e q^2) (1 - k/d) L^2 / 2`` for x of covariance I.
 
     New clients have the training clients' distribution. The last ``floor(outliers c + 1/2)`` of c new clients are
     outliers.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from linfed.report.cards import Card, Statement, counted, measured, place_of
+from linfed.report.cards import Card, Statement, measured, place_of
 from linfed.reproduction.declarations import Headline
 from linfed.statistics.findings import NOT_JUDGED, Finding, required
 from linfed.tables import escaping
@@ -51,8 +50,8 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Verdicts as text, the most frequent first."""
-        return counted(dict(Counter(claim.verdict for claim in self.statement.claims).most_common()))
+        """Verdicts as text."""
+        return self.statement.verdict
 
 
 def rows(cards: Mapping[str, Card]) -> list[Row]:

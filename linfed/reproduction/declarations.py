@@ -24,7 +24,7 @@ from linfed.errors import UsageError
 from linfed.statistics.findings import Finding
 
 NAMES = ("SUMMARY", "HEADLINES", "PICTURES")
-"""Names of the declarations."""
+"""Names of the declarations that `Declarations` contains."""
 
 OTHERS = "Other experiments"
 """Section of the experiments in other folders."""
@@ -36,7 +36,7 @@ SECTIONS = {
     "averaging": "Averaging",
     "others": OTHERS,
 }
-"""Section of the pages for each folder of experiments, in the order of the pages; other folders have none."""
+"""Section of the pages for each folder of experiments, in the order of the pages; `OTHERS` for other folders."""
 
 PLACES = ("Figure", "Table", "Example", "Theorem")
 """Kinds of places in a paper, in the order of the pages."""
@@ -119,7 +119,7 @@ def declarations_of(values: Mapping[str, object], file: Path) -> Declarations:
     Parameters
     ----------
     values : mapping of str to object
-        Values of names; others than `NAMES` are ignored.
+        Values of names. `NAMES` are read, and ``CAPTIONS`` is only checked; other names are ignored.
     file : Path
         File of the module, for messages.
 

@@ -1,10 +1,10 @@
 """Default figure of a table, for experiments without ``plot``: one line for each method, in panels.
 
 The lines are the methods: the values of a column ``method`` or ``label``, or the different algorithms. Columns with one
-value for each name of a method distinguish nothing else. If there is only
-one method, the lines are the values of the last column that varies. The first other column that varies makes the
-columns of panels, and the second makes the rows of panels. Of each further column, only the rows with its first value
-are drawn. The caption lists the values that are left out.
+value for each name of a method distinguish nothing else. If there is only one method, the lines are the values of the
+last column that varies. The first other column that varies makes the columns of panels, and the second makes the rows
+of panels. Of each further column, only the rows with its first value are drawn. The caption lists the values that are
+left out.
 """
 
 from __future__ import annotations

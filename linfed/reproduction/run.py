@@ -73,7 +73,7 @@ class ReproduceOptions:
         Folder to write to; None for the standard one of `ResultsFolder`.
     draw : bool, optional
         If True, redraw and judge the saved run in the folder instead of computing cells.
-    execution : Means, optional
+    execution : ExecutionOptions, optional
         Options for the execution of the cells.
     """
 
@@ -140,7 +140,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     ----------
     file : Path
         The experiment's module.
-    options : Options
+    options : ReproduceOptions
         Options of the run.
 
     Returns

@@ -237,9 +237,8 @@ class Search:
                 continue
             if not ties:
                 raise ValueError(
-                    f"every setting of the grid diverged or has no score: {short_repr(self.settings)}; try "
-                    f"smaller step "
-                    "sizes"
+                    f"every setting of the grid diverged or has no score: {short_repr(self.settings)}; "
+                    "try smaller step sizes"
                 )
             best = smallest(settings, ties)
             edges = at_grid_edge(settings, [best])

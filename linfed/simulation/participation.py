@@ -66,7 +66,7 @@ class Participants:
     Parameters
     ----------
     participation : float, int or integer array
-        A share, a count, or an array of client indices: (rounds, p), for every trial, or (trials, rounds, p).
+        A share, a count, or an array of client indices: (n_rounds, p), for every trial, or (trials, n_rounds, p).
     n_clients, n_rounds : int
         Sizes of the run.
     trials : sequence of int

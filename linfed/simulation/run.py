@@ -56,13 +56,13 @@ def simulate(
         Algorithm to run, e.g. ``lf.FedRep(rank=2, step_size=0.5)``.
     problem : Problem, optional
         Ground truth of the clients. It may be omitted with `GivenSamples`; then metrics that require it are absent.
-    data : FreshSamples, FixedSamples or GivenSamples
+    data : FreshSamples, FixedSamples, GivenSamples or GivenClasses
         Samples of the clients.
     n_rounds : int
         Communication rounds T >= 0.
     participation : float, int or integer array
         Participants per round: a share r in (0, 1] as a float (``max(1, floor(r n + 1/2))`` clients), a count as an
-        int, or client indices, (rounds, p) or (trials, rounds, p). So ``1.0`` means all clients and ``1`` means one
+        int, or client indices, (n_rounds, p) or (trials, n_rounds, p). So ``1.0`` means all clients and ``1`` means one
         client.
     trials : int, optional
         Independent repetitions; by default 1, or the number of trials of given arrays.
@@ -110,7 +110,7 @@ def simulate(
     Notes
     -----
     If an algorithm has a final step (fine-tuning), it gets a batch of all clients after the last round. The final step
-    is recorded as round ``rounds + 1``, so the last column of a metric always belongs to `final`.
+    is recorded as round ``n_rounds + 1``, so the last column of a metric always belongs to `final`.
 
     A trial diverges if a parameter array is infinite or NaN, or if its norm exceeds 1e12 times the scale of the ground
     truth (at least 1). For given samples it is the scale of the labels, divided by the smallest column of x. No error

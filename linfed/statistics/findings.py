@@ -257,7 +257,7 @@ class Finding:
     statistic : str
         Name of the measured quantity.
     source : str
-        Source of the claim: a quotation from a paper (`cite`), `OWN_PREDICTION` or `OWN_THRESHOLD`.
+        Whose the claim is: `cite`, `reading`, `OWN_PREDICTION`, `OWN_THRESHOLD` or `OWN_CONJECTURE`.
     estimate, low, high : float
         Value of the statistic and its 95 % confidence interval over trials. The estimate may be NaN if only bounds are
         known.

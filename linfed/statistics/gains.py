@@ -166,7 +166,7 @@ def rounds_to_share(curve: Array, start: Array, end: Array, share: float) -> Arr
 
     Parameters
     ----------
-    curve : ndarray (trials, rounds + 1)
+    curve : ndarray (trials, n_rounds + 1)
         Values from round 0 on; NaN once a trial has diverged.
     start, end : ndarray (trials,)
         The two values.

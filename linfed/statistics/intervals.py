@@ -210,8 +210,8 @@ def largest_of(
     end of intervals that hold together (Bonferroni), because any sample may be the one with the largest lower end.
 
     If all ratios of medians equal a claimed limit, the lower end exceeds it in at most 0.03 of the cases. The upper end
-    never lies below it. This was measured for 3 samples of 8 trials, and 3 and 10 samples of
-    20 lognormal or skewed trials, independent or correlated over samples.
+    never lies below it. This was measured for 3 samples of 8 trials, and 3 and 10 samples of 20 lognormal or skewed
+    trials, independent or correlated over samples.
 
     Examples
     --------

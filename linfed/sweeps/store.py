@@ -163,7 +163,7 @@ class Store:
 
         Parameters
         ----------
-        keys : sequence of Key
+        keys : sequence of CellKey
         reuse_stale : bool
             If True, also return cells that other versions of the code computed, the newest one, if the current version
             has not computed them. A warning gives their number.

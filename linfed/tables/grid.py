@@ -80,7 +80,7 @@ def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
         The dataclass to copy; fields that `axes` does not name stay as they are.
     **axes : sequence
         Values of a field. A dotted path names a field of a field: ``**{"problem.n_clients": (50, 100)}``. Names joined
-        by commas vary together, with tuples as values: ``**{"rounds, trials": [(50, 20), (200, 5)]}``.
+        by commas vary together, with tuples as values: ``**{"n_rounds, trials": [(50, 20), (200, 5)]}``.
 
     Returns
     -------

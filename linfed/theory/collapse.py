@@ -122,13 +122,14 @@ def collapsed_minimum(classes: int, *, feature_penalty: float, head_penalty: flo
 
     For ``4 c lambda_1 lambda_2 >= 1`` all quantities are 0, with loss log c.
 
-    *Proof.* By Jensen's inequality the features of a class are equal, Z (c, k). The penalty ``lambda_1 ||Z||^2/c +
-    lambda_2 ||H||^2`` is at least ``t ||M||_*``, the nuclear norm of the logits M = HZ'. Factors in k >= rank M
-    dimensions attain this value. The remaining problem is convex in (M, b). Its value does not increase if (M, b) is
-    averaged over all permutations of the classes, or if the column means, which do not affect cross-entropy, are
-    removed. Hence ``M = a (I - 11'/c)``, of rank c - 1, and b = 0. The function ``log(1 + (c-1) exp(-a)) + t (c-1) a``
-    is convex in a, with its minimum at the gap. Cross-entropy is strictly convex in centred logits, and row or column
-    means increase the nuclear norm, so M is unique. All minima are these simplices, with equal biases.
+    *Proof.* By Jensen's inequality the features of a class are equal, Z (c, k). The penalty
+    ``lambda_1 ||Z||^2/c + lambda_2 ||H||^2`` is at least ``t ||M||_*``, the nuclear norm of the logits M = HZ'. Factors
+    in k >= rank M dimensions attain this value. The remaining problem is convex in (M, b). Its value does not increase
+    if (M, b) is averaged over all permutations of the classes, or if the column means, which do not affect
+    cross-entropy, are removed. Hence ``M = a (I - 11'/c)``, of rank c - 1, and b = 0. The function
+    ``log(1 + (c-1) exp(-a)) + t (c-1) a`` is convex in a, with its minimum at the gap. Cross-entropy is strictly convex
+    in centred logits, and row or column means increase the nuclear norm, so M is unique. All minima are these
+    simplices, with equal biases.
 
     *Classes that the client does not hold.* A softmax over additional classes increases the loss, by their share of its
     denominator. With zero heads for these classes, and biases tending to minus infinity, the loss falls to the value

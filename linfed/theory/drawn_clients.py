@@ -16,6 +16,11 @@ Moments = tuple[Array, Array]
 """Means (s,) and second moments (s, s) of s random scalars."""
 
 
+def set_share(n: int, p: int) -> float:
+    """Return the variance of a mean over p of n clients without replacement, divided by the variance over clients."""
+    return (n - p) / (p * (n - 1)) if p < n else 0.0
+
+
 def drawn_moments(participants: int, clusters: Indices, weights: Array | None) -> Moments:
     """Return the moments of the ``3 n + C`` scalars through which a round depends on the set I of participants.
 

@@ -50,11 +50,11 @@ def fedrolex_cycle(
 
     Notes
     -----
-    In a round, client i trains its window T_i of ``theta``, with 0 elsewhere. It moves only on T_i, by ``-eta Q_i (A_i
-    theta - b_i)`` with A_i restricted to T_i and ``Q_i = sum_{s<K} (I - eta A_i)^s`` for the restricted A_i. A round is
-    affine, ``theta <- M_r theta + v_r``, and d rounds together have one fixed point. Directions in which no sample has
-    a component in any window stay at their initial value 0. With p of n participants and a common share, the result is
-    that of the mean over participants. The cost is O(n d^4).
+    In a round, client i trains its window T_i of ``theta``, with 0 elsewhere. It moves only on T_i, by
+    ``-eta Q_i (A_i theta - b_i)`` with A_i restricted to T_i and ``Q_i = sum_{s<K} (I - eta A_i)^s`` for the restricted
+    A_i. A round is affine, ``theta <- M_r theta + v_r``, and d rounds together have one fixed point. Directions in
+    which no sample has a component in any window stay at their initial value 0. With p of n participants and a common
+    share, the result is that of the mean over participants. The cost is O(n d^4).
 
     **Deviations**: derived here.
 

@@ -50,9 +50,9 @@ def local_mean_risk(length: npt.ArrayLike, *, noise_std: float, dim: int, n_samp
         (1 - m/d) L^2 + sigma^2 m / (d - m - 1)                 m <= d - 2, minimum norm
         L^2 lam^2 t2 + sigma^2 (d/m) (t1 - lam t2)                 ridge lam
 
-    since the row space of X is uniform and ``E tr (X'X)^{-1} = d/(m - d - 1)``. For the ridge, ``t_j = E tr (X'X/m +
-    lam I)^{-j} / d``, which also does not depend on the direction of phi. With ``c = d/m``, ``p = 1 + c + lam`` and
-    ``s^2 = p^2 - 4c``::
+    since the row space of X is uniform and ``E tr (X'X)^{-1} = d/(m - d - 1)``. For the ridge,
+    ``t_j = E tr (X'X/m + lam I)^{-j} / d``, which also does not depend on the direction of phi. With ``c = d/m``,
+    ``p = 1 + c + lam`` and ``s^2 = p^2 - 4c``::
 
         t1 = 2/(s + 1 - c + lam) + (p/s^2 - 1/s) / (2d),         t2 = -(d/d lam) t1
 

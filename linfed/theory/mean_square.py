@@ -11,7 +11,7 @@ from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.averaging.clusterfedvarp import Clustering
 from linfed.checks import check_array, check_integer, check_shape, check_square, short_repr
 from linfed.theory.averaging import local_maps, seen_directions
-from linfed.theory.drawn_clients import drawn_moments
+from linfed.theory.drawn_clients import drawn_moments, set_share
 
 MOST_UNKNOWNS, MOST_ROWS, MOST_LIFTED = 200_000, 300, 900
 """Largest number of unknowns of `OverwrittenMoments`; of `FullMoments`, largest state and largest number of added
@@ -168,8 +168,8 @@ class OverwrittenMoments:
     """Second moments of theta and of one memory c_i per client, which participants overwrite; equal weights.
 
     In a round a participant sends ``-G_i theta + P_i h + O_i c_i`` and then sets ``c_i = N_i theta``. Theta gains
-    server_step_size times the mean message. Here ``h = mean_j H_j c_j``, and ``mean_j O_j c_j = Z h``. The set ``T = E
-    theta theta'``, ``X_i = E (theta, h) c_i'``, ``V_i = E c_i c_i'`` is closed. It has ``(1 + (q + 2) n) d^2``
+    server_step_size times the mean message. Here ``h = mean_j H_j c_j``, and ``mean_j O_j c_j = Z h``. The set
+    ``T = E theta theta'``, ``X_i = E (theta, h) c_i'``, ``V_i = E c_i c_i'`` is closed. It has ``(1 + (q + 2) n) d^2``
     unknowns, where h contains q = 1 or 2 summaries; without memory, q = 0 and there is only T.
     """
 
@@ -191,7 +191,7 @@ class OverwrittenMoments:
             else:
                 N, O_, P, H, Z = G[:, :0], G[:, :, :0], G[:, :, :0], G[:, :0, :0], G[0, :, :0]
             server, self._a = algorithm.server_step_size, participants / n
-            self._phi = (n - participants) / (participants * (n - 1)) if n > 1 else 0.0
+            self._phi = set_share(n, participants)
             q = H.shape[1]
             self._N, self._H = N, H
             self._B = np.zeros((n, d + q, d + q))
@@ -244,9 +244,9 @@ class FullMoments:
     """Second moments of the whole state z = (theta, c_1 .. c_n, y_1 .. y_C), for any weights, clusters and controls.
 
     A round is the sum of a deterministic part ``F z`` and rows ``r_l (L_l z + l_l)``. Each row has a random scalar r_l
-    (see `drawn_moments`) and belongs to one block of the state. Hence ``S(X) = F X F' + F X E[sum_l r_l L_l]' + its
-    transpose + sum_{l, l'} E[r_l r_l'] L_l X L_l''``. The rows of a client depend only on theta, the mean of the c_j,
-    c_i and y_{c(i)}.
+    (see `drawn_moments`) and belongs to one block of the state. Hence
+    ``S(X) = F X F' + F X E[sum_l r_l L_l]' + its transpose + sum_{l, l'} E[r_l r_l'] L_l X L_l''``. The rows of a
+    client depend only on theta, the mean of the c_j, c_i and y_{c(i)}.
     """
 
     def __init__(

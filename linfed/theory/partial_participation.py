@@ -8,6 +8,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.checks import check_array, check_integer, check_number, check_square
 from linfed.theory.averaging import fedavg_fixed_point, local_maps, seen_directions
+from linfed.theory.drawn_clients import set_share
 
 CONVERGED, MOST = 1e-13, 10_000
 """Relative change below which the covariance has converged, and largest number of iterations."""
@@ -49,8 +50,9 @@ def fedavg_stationary_covariance(
     Notes
     -----
     A round is affine, ``theta <- theta + (1/p) sum_{i in I} (h_i - G_i theta)`` with ``G_i = eta_s eta Q_i A_i`` and
-    ``h_i = eta_s eta Q_i b_i``. Its mean over I equals full participation. At the fixed point, the n vectors ``r_i =
-    h_i - G_i theta_bar`` sum to 0. For a simple random sample of clients, the covariance S of theta satisfies ::
+    ``h_i = eta_s eta Q_i b_i``. Its mean over I equals full participation. At the fixed point, the n vectors
+    ``r_i = h_i - G_i theta_bar`` sum to 0. For a simple random sample of clients, the covariance S of theta
+    satisfies ::
 
         S = (I - G) S (I - G)' + phi (1/n) sum_i [(G_i - G) S (G_i - G)' + r_i r_i'],   phi = (n - p)/(p (n - 1))
 
@@ -79,7 +81,7 @@ def fedavg_stationary_covariance(
     A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
     step_size = check_number("step_size", step_size, positive=True)
-    n, phi = len(A), _sampling(participants, len(A))
+    n, phi = len(A), set_share(len(A), check_integer("participants", participants, maximum=len(A)))
     end = fedavg_fixed_point(A, b, step_size=step_size, local_steps=local_steps, mu=mu, stable=False)
     seen = seen_directions(A)
     A, b, end = seen.T @ A @ seen, b @ seen, end @ seen
@@ -103,12 +105,6 @@ def fedavg_stationary_covariance(
         f"step_size = {step_size:g} with participants = {participants}: the second moment grows without bound "
         "although the mean converges; use a smaller step size"
     )
-
-
-def _sampling(participants: int, n: int) -> float:
-    """Return the variance of a mean over p of n values without replacement, divided by the variance of one value."""
-    p = check_integer("participants", participants, maximum=n)
-    return 0.0 if n == 1 else (n - p) / (p * (n - 1))
 
 
 def scaffold_iteration_matrix(

@@ -43,9 +43,9 @@ def gaussian_mechanism_noise(epsilon: float, delta: float, *, sensitivity: float
 
     T adaptive rounds are at least as private as one round of sensitivity ``sqrt(T) Delta_1``, and no more private in
     the worst case: given the earlier releases, the privacy loss of a round is at worst Gaussian with mean ``a_1^2/2``
-    and variance ``a_1^2``, where ``a_1 = Delta_1/s``, and these losses add up. An
-    accountant is therefore not necessary without sampling of clients. With sampled clients the result stays valid, but
-    does not use that sampling increases privacy.
+    and variance ``a_1^2``, where ``a_1 = Delta_1/s``, and these losses add up. An accountant is therefore not necessary
+    without sampling of clients. With sampled clients the result stays valid, but does not use that sampling increases
+    privacy.
 
     The guarantee is for whole clients (client level). It covers the released messages only: neither an initialisation
     from the clients' samples, nor parameters that were tuned on them, nor floating-point effects.

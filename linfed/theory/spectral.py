@@ -100,9 +100,9 @@ def spectral_floor(
 
     Here h = floor(m/2), and f of `TwoReplica` is 1/2 for the symmetrised matrix and 1 for the one-sided. To first order
     the rows of the tangents D have covariance ``Gamma^{-1} V Gamma^{-1}/a^2``. The noise outside B* has a spectrum of
-    radius ``2 sqrt((d-k) c)`` and increases the squared tangent of a direction of eigenvalue lambda by ``1/(1 -
-    ratio)``, with ``ratio = (d-k) c/(a lambda)^2``, as in spiked random matrices. From ``ratio = 1`` the direction is
-    lost. For large m, `LocalGram` and `UStatistic` need ``n m^2 lambda^2 > d mean s^4``.
+    radius ``2 sqrt((d-k) c)`` and increases the squared tangent of a direction of eigenvalue lambda by
+    ``1/(1 - ratio)``, with ``ratio = (d-k) c/(a lambda)^2``, as in spiked random matrices. From ``ratio = 1`` the
+    direction is lost. For large m, `LocalGram` and `UStatistic` need ``n m^2 lambda^2 > d mean s^4``.
 
     The factor ``1 - f k/n`` matters for few clients. Let the rows of G (n, d) be the clients' local averages. A
     rotation of the clients leaves G'G as it is. Let it turn the columns of G inside B* into the first k rows. These

@@ -150,9 +150,7 @@ def test_the_noiseless_truth_is_a_fixed_point(name, m):
 def test_the_memory_of_a_step_counts_the_divided_samples(name):
     """As many numbers as the participants' samples have: x and the label."""
     algorithm, sizes = LEARNERS[name].make(), {"n_clients": 8, "dim": 10, "participants": 4, "samples": 6}
-    whole = dataclasses.replace(
-        algorithm, **({"disjoint_samples": False} if hasattr(algorithm, "disjoint_samples") else {"batches": "same"})
-    )
+    whole = dataclasses.replace(algorithm, disjoint_samples=False)
     assert algorithm.floats_per_step(**sizes) - whole.floats_per_step(**sizes) == 4 * 6 * 11
 
 
@@ -180,11 +178,11 @@ REQUIRED = [
     ("ROWS", lf.AltMin, [{"rank": 2, "disjoint_samples": True}]),
     ("FEATURES", lf.ANIL, [OWN]),
     ("QUADRATIC", lf.ANIL, [{**OWN, "hessian": True}]),
-    ("ROWS", lf.ANIL, [{**OWN, "batches": "split"}, {**OWN, "hessian": True, "batches": "split"}]),
+    ("ROWS", lf.ANIL, [{**OWN, "disjoint_samples": True}, {**OWN, "hessian": True, "disjoint_samples": True}]),
     ("QUADRATIC", lf.MAML, [OWN]),
-    ("ROWS", lf.MAML, [{**OWN, "batches": "split"}]),
+    ("ROWS", lf.MAML, [{**OWN, "disjoint_samples": True}]),
     ("QUADRATIC", lf.PerFedAvg, [{"step_size": 0.1, "adaptation_step_size": 0.1}]),
-    ("ROWS", lf.PerFedAvg, [{"step_size": 0.1, "adaptation_step_size": 0.1, "batches": "split"}]),
+    ("ROWS", lf.PerFedAvg, [{"step_size": 0.1, "adaptation_step_size": 0.1, "disjoint_samples": True}]),
     ("QUADRATIC", lf.FedAvg, [TWO]),
     ("ROWS", lf.FedAvg, [{**TWO, "local_epochs": 1, "batch_size": 2}]),
 ]

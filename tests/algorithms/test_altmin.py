@@ -137,7 +137,10 @@ def test_where_heads_explain_all_samples_nothing_that_minimises_the_loss_moves()
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: one_sample(lf.MAML(rank=1, step_size=0.1, adaptation_step_size=0.1, batches="split")), ["got 1"]),
+        (
+            lambda: one_sample(lf.MAML(rank=1, step_size=0.1, adaptation_step_size=0.1, disjoint_samples=True)),
+            ["got 1"],
+        ),
         (lambda: of_classes(lf.MAML(rank=2, step_size=0.1, adaptation_step_size=0.1)), ["MAML", "2 classes"]),
         (
             lambda: of_classes(lf.ANIL(rank=2, step_size=0.1, adaptation_step_size=0.1, hessian=True)),

@@ -146,8 +146,8 @@ def test_the_iterations_of_the_nuclear_norm_are_those_of_a_loop(iterations, tole
 
 def test_the_iterations_of_the_nuclear_norm_end_at_the_tolerance(monkeypatch):
     X, y = stacked(9, 6, 5, 2)
-    tried, plain = [], empirical_risk._shrunk
-    monkeypatch.setattr(empirical_risk, "_shrunk", lambda *arguments: tried.append(1) or plain(*arguments))
+    tried, plain = [], empirical_risk._soft_thresholded
+    monkeypatch.setattr(empirical_risk, "_soft_thresholded", lambda *arguments: tried.append(1) or plain(*arguments))
     for t in range(2):
         for tolerance in (0.1, 1e-3, 1e-6):
             tried.clear()

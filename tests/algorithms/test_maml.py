@@ -25,7 +25,7 @@ def test_the_reference_is_the_derivative_of_the_loss_after_the_own_step(adapts):
     sides = [[after(theta + side * 1e-5 * one) for one in np.eye(12)] for side in (1, -1)]
     slope = (np.array(sides[0]) - sides[1]) / 2e-5
     new_B, new_w = ref.maml_round(
-        B, w, [X], [y], step_size=1.0, adaptation_step_size=alpha, hessian=True, batches="split", adapts=adapts
+        B, w, [X], [y], step_size=1.0, adaptation_step_size=alpha, hessian=True, disjoint_samples=True, adapts=adapts
     )
     np.testing.assert_allclose(theta - np.concatenate([new_B.ravel(), new_w]), slope, rtol=0, atol=1e-8)
 

@@ -5,6 +5,7 @@ import pytest
 
 import linfed as lf
 from linfed.algorithms.parts.overshooting import overshoots_on_representation
+from linfed.algorithms.representation.altgdmin import AltGDminState
 from linfed.data.explicit import ExplicitBatch
 from tests.helpers import basis, normal
 
@@ -53,3 +54,20 @@ def test_the_step_of_fedrep_counts_with_weights_and_as_a_sum(world, aggregate):
     for factor in (0.99, 1.01):
         algorithm = lf.FedRep(rank=K, step_size=factor * step, weights=own, aggregate=aggregate)
         assert algorithm.overshoots(state, batch, 0.5, 1.0).tolist() == [factor > 1]
+
+
+@pytest.mark.parametrize("disjoint_samples", [False, True])
+@pytest.mark.parametrize("given", [True, False])
+def test_the_step_of_altgdmin_counts_on_the_samples_of_its_gradient(world, given, disjoint_samples):
+    """On disjoint samples a gradient is that of the second half, which has the odd sample."""
+    W, state, batch = world
+    parts = np.ceil(batch.counts[0] / 2) if disjoint_samples else batch.counts[0]
+    edge = 4.0 / curvature(W, parts, batch.counts[0]) / (0.5 * N)
+    for factor in (0.99, 1.01):
+        if given:
+            algorithm, at = lf.AltGDmin(rank=K, step_size=factor * edge, disjoint_samples=disjoint_samples), state
+        else:
+            algorithm = lf.AltGDmin(rank=K, disjoint_samples=disjoint_samples)
+            norm = np.sqrt(0.5 / (parts.mean() * factor * edge)).reshape(1, 1, 1)
+            at = AltGDminState(B=state.B, W=state.W, norm=norm)
+        assert algorithm.overshoots(at, batch, 0.5, 1.0).tolist() == [factor > 1]

@@ -93,12 +93,12 @@ def test_many_inner_steps_are_exact(world):
 
 
 @pytest.mark.parametrize(
-    ("steps", "hessian", "batches"),
-    [(1, False, "same"), (1, True, "same"), (3, True, "same"), (1, False, "split"), (3, True, "split")],
+    ("steps", "hessian", "disjoint"),
+    [(1, False, False), (1, True, False), (3, True, False), (1, False, True), (3, True, True)],
 )
-def test_perfedavg_ends_at_its_fixed_point(world, normal, steps, hessian, batches):
+def test_perfedavg_ends_at_its_fixed_point(world, normal, steps, hessian, disjoint):
     thirds, halves = [slice(0, 3), slice(3, 6), slice(6, 9)], [slice(0, 4), slice(4, 9), slice(4, 9)]
-    parts = (thirds if hessian else halves) if batches == "split" else [slice(0, 9)] * 3
+    parts = (thirds if hessian else halves) if disjoint else [slice(0, 9)] * 3
     X, y = np.array(world.X), np.array(world.y)
     (A, b), (A1, b1), (A2, _) = (
         (X[:, s].mT @ X[:, s] / X[:, s].shape[1], (X[:, s].mT @ y[:, s, None])[..., 0] / X[:, s].shape[1])
@@ -108,7 +108,7 @@ def test_perfedavg_ends_at_its_fixed_point(world, normal, steps, hessian, batche
     vector = (outer @ (b1 - 0.1 * (A1 @ b[..., None])[..., 0])[..., None])[..., 0]
     matrix = outer @ A1 @ M
     options = {"step_size": 0.1, "local_steps": steps}
-    algorithm = lf.PerFedAvg(**options, adaptation_step_size=0.1, hessian=hessian, batches=batches)
+    algorithm = lf.PerFedAvg(**options, adaptation_step_size=0.1, hessian=hessian, disjoint_samples=disjoint)
     theta = affine_fixed_point(matrix, vector, **options)
     *_, step, _ = lf.iterate(algorithm, data=world.data(), n_rounds=1)
     state = lf.State(S=theta[None, None], shared=theta[None, None])
@@ -116,7 +116,7 @@ def test_perfedavg_ends_at_its_fixed_point(world, normal, steps, hessian, batche
     A_all, b_all = normal
     served = theta - 0.1 * (A_all @ theta - b_all)
     np.testing.assert_allclose(algorithm.finish(state, step.batch, None).S[0], served, rtol=0, atol=1e-13)
-    if steps == 1 and batches == "same":
+    if steps == 1 and not disjoint:
         power = 2 if hessian else 1
         left = sum(np.linalg.matrix_power(m, power) @ a for m, a in zip(M, A, strict=True))
         right = sum(np.linalg.matrix_power(m, power) @ c for m, c in zip(M, b, strict=True))

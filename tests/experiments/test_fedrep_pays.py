@@ -119,5 +119,25 @@ def test_what_lies_beyond_the_grid_has_a_one_sided_interval():
     assert (by_size["50"].low, by_size["50"].verdict) == (0.0, Verdict.SUPPORTED)
     assert SIZES[0] / ALONE * 0.9 < by_size["50"].high < SIZES[0] / ALONE * 1.1
     lines = fedrep_pays.measured_lines(table(lambda n: 20.0 * (3.0 if n == 2 else 1.0)))
-    assert lines[25][:2] == (2.0, 0.0)
-    assert lines[50] == pytest.approx((2.0, 0.0, 2.0))
+    of_25, of_50 = (resampled.interval(lines[m], low=resampled.lower(lines[m], 2.0)) for m in (25, 50))
+    assert of_25[:2] == (2.0, 0.0)
+    assert of_50 == pytest.approx((2.0, 0.0, 2.0))
+
+
+def test_constants_in_hindsight_are_chosen_in_each_resample():
+    """If every resample lies on a line of the rule, though on lines of other constants, no resample has a gap."""
+    rows = [
+        {"noise_std": 0.3, "n_samples": m, "n_clients": 2, "dim": 50, "rank": 3, "pays_from": 9.0} for m in (10, 15, 25)
+    ]
+    a, b, n = np.geomspace(0.01, 30, 50)[30], np.geomspace(0.03, 30, 50), np.geomspace(2, 1000, 300)
+    on_lines = {
+        m: np.array([n[np.argmax(a * np.log(n) + one * 50 / n <= m)] for one in (b[20], b[25], b[28])])
+        for m in (10, 15, 25)
+    }
+    assert len({tuple(line) for line in np.transpose(list(on_lines.values())).tolist()}) == 3
+    found = fedrep_pays.lines(lf.Table(rows), on_lines)[fedrep_pays.PAPER]
+    for m, line in on_lines.items():
+        np.testing.assert_allclose(found[m], line, rtol=1e-12)
+    unreached = {m: np.append(line, np.inf if m == 10 else line[0]) for m, line in on_lines.items()}
+    found = fedrep_pays.lines(lf.Table(rows), unreached)[fedrep_pays.PAPER]
+    np.testing.assert_allclose([found[m][3] for m in (15, 25)], [on_lines[m][0] for m in (15, 25)], rtol=1e-12)

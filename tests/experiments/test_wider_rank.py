@@ -85,7 +85,7 @@ def test_anil_shortens_an_extra_direction_by_the_cube():
     problem = lf.GivenTruth(B=np.eye(d)[:, :1], W=W, noise_std=sigma)
     B = np.zeros((trials, d, 2))
     B[:, 0, 0], B[:, 1, 1] = 1.1, s
-    algorithm = lf.ANIL(rank=2, step_size=beta, adaptation_step_size=alpha, init=B, batches="split")
+    algorithm = lf.ANIL(rank=2, step_size=beta, adaptation_step_size=alpha, init=B, disjoint_samples=True)
     run = {"data": lf.FreshSamples(2 * m), "n_rounds": 1, "trials": trials, "metrics": []}
     change = lf.simulate(algorithm, problem, **run).final.B[:, 1, 1] - s
     predicted = -beta * alpha**2 * ((W**2).mean() + sigma**2) / m * s**3

@@ -105,7 +105,7 @@ def test_how_often_a_law_is_rejected(spread, trials):
 
 @pytest.mark.parametrize("trials", [None, 10])
 def test_rounding_is_no_bend(trials):
-    """Of exact laws; all 30 tables with trials used to be bent, and the exponent lay outside of 27 intervals."""
+    """Tables of an exact law, whose only deviations are rounding errors, are not bent, and their exponent is exact."""
     for seed in range(10):
         rng = np.random.default_rng(seed)
         n, d = np.exp(rng.uniform(2, 7, (2, 12)))

@@ -21,7 +21,7 @@ class FedAvg(Averaging):
 
     Parameters
     ----------
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the local step size; or a schedule, as in `FedRep` (fine-tuning then uses the last round's step size).
     rank : int, optional
         Columns k of B in the two-layer model ``(B, w)``, whose head w is shared by all clients. Without it the model
@@ -51,9 +51,8 @@ class FedAvg(Averaging):
         If `fine_tune` has another type.
     ValueError
         If a step size is not positive, a name is unknown, or options cannot be combined: `init` or fine-tuned heads
-        with one layer, `local_steps` with minibatches, a median with
-        `weights`. `simulate` also raises if the rank exceeds d, or for fine-tuning
-        by exact heads in classification.
+        with one layer, `local_steps` with minibatches, a median with `weights`. `simulate` also raises if the rank
+        exceeds d, or for fine-tuning by exact heads in classification.
 
     Notes
     -----

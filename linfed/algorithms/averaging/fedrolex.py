@@ -97,9 +97,9 @@ class FedRolex(Rolling):
 
     Notes
     -----
-    In round r = 1, 2, .. the window contains ``max(1, floor(beta_i u))`` of the u units, starting at unit ``(r - 1) mod
-    u`` and wrapping around. All other units are 0 in the client's model, so the client fits its labels with the window
-    only. With beta = 1 it is FedAvg.
+    In round r = 1, 2, .. the window contains ``max(1, floor(beta_i u))`` of the u units, starting at unit
+    ``(r - 1) mod u`` and wrapping around. All other units are 0 in the client's model, so the client fits its labels
+    with the window only. With beta = 1 it is FedAvg.
 
     **Deviations**: the pseudocode's formula for the window has the number of samples instead of the width of the
     layer. The server step size, full-gradient steps, schedules and fine-tuning are additions.

@@ -14,6 +14,7 @@ from linfed.algorithms.parts.overshooting import overshoots
 from linfed.checks import check_integer
 from linfed.data.batch import Batch
 from linfed.data.rows import factor_floats
+from linfed.numerics.layers import without_biases
 from linfed.numerics.streams import TrialRandom
 
 
@@ -96,11 +97,11 @@ class LocalOnly(Algorithm):
 
     def _gradient(self, theta: Array, batch: Batch) -> Array:
         """Return the gradients of the penalised losses at the participants' predictors."""
-        return batch.gradient(theta) + self.ridge * _shrunk(theta)
+        return batch.gradient(theta) + self.ridge * without_biases(theta)
 
     def _loss(self, theta: Array, batch: Batch) -> Array:
         """Return the penalised losses, (T, p)."""
-        squares = np.square(_shrunk(theta)).reshape(*theta.shape[:2], -1).sum(axis=-1)
+        squares = np.square(without_biases(theta)).reshape(*theta.shape[:2], -1).sum(axis=-1)
         return batch.loss(theta) + 0.5 * self.ridge * squares
 
     def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
@@ -132,10 +133,3 @@ class LocalOnly(Algorithm):
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of the factors of a block of clients' samples, or of its normal equations."""
         return factor_floats(participants, samples, dim, bool(self.ridge)) if self.step_size is None else 0
-
-
-def _shrunk(theta: Array) -> Array:
-    """Return predictors with biases of 0."""
-    if theta.ndim < 4:
-        return theta
-    return np.concatenate([theta[..., :-1], np.zeros_like(theta[..., -1:])], axis=-1)

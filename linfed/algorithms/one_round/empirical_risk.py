@@ -160,7 +160,7 @@ class NuclearNorm(Minimiser):
         done = scale == 0.0
         for _ in range(self.iterations):
             while True:
-                new = _shrunk(point - point_slope / curvature, penalty / curvature)
+                new = _soft_thresholded(point - point_slope / curvature, penalty / curvature)
                 new_slope = batch.gradient(new) / n
                 step = new - point
                 # For a quadratic loss the upper bound of the step is a bound of its curvature along the step.
@@ -347,7 +347,7 @@ def _inner(one: Array, other: Array) -> Array:
     return (one * other).sum(axis=(1, 2), keepdims=True)
 
 
-def _shrunk(matrices: Array, amounts: Array) -> Array:
+def _soft_thresholded(matrices: Array, amounts: Array) -> Array:
     """Return matrices (T, p, d) with all singular values decreased by amounts (T, 1, 1), to at least 0."""
     U, s, Vt = svd(matrices)
     return np.asarray((U * np.maximum(s[:, None, :] - amounts, 0.0)) @ Vt)

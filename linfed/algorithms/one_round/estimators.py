@@ -74,8 +74,8 @@ class MethodOfMoments(SpectralEstimator):
     -----
     The estimate uses the samples of the round's participants; the heads are fitted by least squares on the same
     samples, of minimum norm if m < k. One round on fixed samples is enough; heads of clients that do not take part
-    belong to an earlier B. For isotropic Gaussian x the mean of the
-    matrix is ``2 Gamma + (tr Gamma + sigma^2) I`` with ``Gamma = mean_i phi_i phi_i'``. Cost ``O(p m d^2 + d^3)``.
+    belong to an earlier B. For isotropic Gaussian x the mean of the matrix is ``2 Gamma + (tr Gamma + sigma^2) I`` with
+    ``Gamma = mean_i phi_i phi_i'``. Cost ``O(p m d^2 + d^3)``.
 
     **Deviations**: exact heads on the same samples are an addition.
 
@@ -305,8 +305,8 @@ class LocalSpectral(SpectralEstimator):
     -----
     With ``theta_i`` the predictors of `LocalOnly`, of minimum norm if m < d, B has the k leading eigenvectors of
     ``sum_i omega_i theta_i theta_i'``: with equal weights, the left singular vectors of ``[theta_1 .. theta_p]``. A few
-    clients that are far away can turn B, unless their fits are shortened. Heads as in `MethodOfMoments`. Cost ``O(p m d
-    min(m, d) + p d^2 + d^3)``.
+    clients that are far away can turn B, unless their fits are shortened. Heads as in `MethodOfMoments`. Cost
+    ``O(p m d min(m, d) + p d^2 + d^3)``.
 
     **Deviations**: this is the first step of the source, whose second step is a penalised fit around it (`ARMUL`).
 

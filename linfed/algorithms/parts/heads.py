@@ -56,7 +56,7 @@ class ExactHeads(HeadSolver):
 
     Parameters
     ----------
-    ridge : float, array_like (rounds,) or callable, default 0.0
+    ridge : float, array_like (n_rounds,) or callable, default 0.0
         Weight of the penalty ``(ridge / 2) ||w||^2`` in each client's loss. In `FedRep` it can be a schedule: one value
         per round, or a function of the round number, from 1. New clients have the ridge of the last round.
 

@@ -61,8 +61,8 @@ def gradients_after_step(
     -----
     Let ``V_i = r_i w_i'`` and ``v_i = B_i'r_i`` be the gradients on both layers at the adapted model. The gradient at
     the shared model is ``(V, v) - alpha H_i P (V, v)``, with the Hessian H_i of the first loss. P is the identity, or
-    the projector on the head. For the squared loss, H_i maps ``(P V, v)`` to ``(h w' + g v', (P V)'g + B'h)`` with ``h
-    = A (P V w + B v)`` and ``A = X_i'X_i/m_i``. All matrices have rank one, so no matrix per client is formed.
+    the projector on the head. For the squared loss, H_i maps ``(P V, v)`` to ``(h w' + g v', (P V)'g + B'h)`` with
+    ``h = A (P V w + B v)`` and ``A = X_i'X_i/m_i``. All matrices have rank one, so no matrix per client is formed.
     """
     g, own, offsets = own_step(first, B, w, step_size, all_layers=all_layers)
     r = second.gradient(composed(B, own) if offsets is None else composed(B, own) + offsets)

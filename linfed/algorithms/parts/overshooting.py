@@ -73,8 +73,8 @@ def overshoots_on_representation(state: State, batch: Batch, weights: Array, var
     batch : Batch
         Samples of the last round; for fixed samples a batch of all clients.
     weights : ndarray (T, p)
-        The mean step over the participants of a round is ``B - (1/p) sum_i weights_i (1/m_i) X_i'(X_i B w_i - y_i)
-        w_i'``, with the clients of the batch.
+        The mean step over the participants of a round is
+        ``B - (1/p) sum_i weights_i (1/m_i) X_i'(X_i B w_i - y_i) w_i'``, with the clients of the batch.
     variance : float or None
         Mean variance of the coordinates of fresh x; None for fixed samples.
 

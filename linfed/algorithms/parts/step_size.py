@@ -13,7 +13,7 @@ from linfed.checks import check_array, short_repr
 from linfed.data.batch import Batch
 
 Schedule: TypeAlias = float | Sequence[float] | Array | Callable[[int], float]
-"""A number, one number per round (rounds,), or a function of the round number, from 1."""
+"""A number, one number per round (n_rounds,), or a function of the round number, from 1."""
 
 StepSize: TypeAlias = Schedule
 """Schedule of positive numbers."""

@@ -41,7 +41,7 @@ class APFL(PersonalModels):
 
     Parameters
     ----------
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the local step size; or a schedule, as in `FedRep`.
     local_steps : int
         K, full-gradient steps of each participant in a round.

@@ -41,7 +41,7 @@ class ARMUL(Scheduled):
 
     Parameters
     ----------
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the server's step size for theta or B; or a schedule, as in `FedRep`.
     penalty : float
         lambda >= 0, the weight of the penalty ``lambda ||s_i||``, which is not squared.
@@ -80,9 +80,9 @@ class ARMUL(Scheduled):
         \theta &\leftarrow \theta - \eta \sum_i p_i \nabla f_i(\theta + s_i), \text{ or }
         B \leftarrow \operatorname{qr}\bigl(B - \eta \sum_i p_i \nabla f_i(B w_i + s_i) w_i^\top\bigr)
 
-    With `personal_steps`, w_i is the exact head at the last s_i, and then every proximal step is ``s_i <-
-    shorten(s_i - eta_s grad f_i(theta + s_i), eta_s lambda)``, where shorten(v, a) decreases the length of v by a, to
-    at least 0. As in the source, clients predict with the new theta or B and the s_i of before.
+    With `personal_steps`, w_i is the exact head at the last s_i, and then every proximal step is
+    ``s_i <- shorten(s_i - eta_s grad f_i(theta + s_i), eta_s lambda)``, where shorten(v, a) decreases the length of v
+    by a, to at least 0. As in the source, clients predict with the new theta or B and the s_i of before.
 
     With a common model the objective is convex, and the steps of theta are gradient steps on a sum of Huber-like
     losses: far clients have an influence of at most lambda. A client whose loss has a gradient of length at most lambda

@@ -20,7 +20,7 @@ class Ditto(PersonalModels):
 
     Parameters
     ----------
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the local step size of federated averaging; or a schedule, as in `FedRep`.
     local_steps : int
         K, full-gradient steps of federated averaging in a round.
@@ -50,9 +50,9 @@ class Ditto(PersonalModels):
             \qquad \theta_i \text{ by K local steps on } f_i
 
     The personal steps use the received theta, not the new one. Clients predict with v_i; all start at 0. The v_i do not
-    change theta, which follows `FedAvg`. On fixed samples and with small steps, v_i converges to ``(A_i + lambda
-    I)^{-1} (b_i + lambda theta)`` at the limit of theta. ``penalty=0`` is `LocalOnly` with gradient steps. A new
-    client of a regression is fitted exactly. Cost of a round ``O((K + s) p m d)`` for s personal steps.
+    change theta, which follows `FedAvg`. On fixed samples and with small steps, v_i converges to
+    ``(A_i + lambda I)^{-1} (b_i + lambda theta)`` at the limit of theta. ``penalty=0`` is `LocalOnly` with gradient
+    steps. A new client of a regression is fitted exactly. Cost of a round ``O((K + s) p m d)`` for s personal steps.
 
     **Deviations**: full-gradient steps replace minibatches; the exact fit of new clients is an addition.
 

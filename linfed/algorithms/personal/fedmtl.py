@@ -11,7 +11,7 @@ from linfed._types import Array
 from linfed._values import check_fields, non_negative, one_of, positive
 from linfed.algorithms.parts.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.data.batch import Batch
-from linfed.numerics.linalg import eigh, solve, take_clients
+from linfed.numerics.linalg import solve, symmetric_root, take_clients
 from linfed.numerics.streams import TrialRandom
 
 
@@ -57,10 +57,10 @@ class FedMTL(Algorithm):
         \Omega = (\Theta^\top \Theta + \epsilon I)^{1/2} / \operatorname{tr} (\Theta^\top \Theta + \epsilon I)^{1/2}
 
     so on fixed samples it never increases. For "tasks" the Gram matrix is ``Theta Theta'``, and the server solves one
-    linear system of all participants' models. Omega starts at I/d or I/n. At the best Omega the penalty is ``lambda (tr
-    (Theta'Theta + epsilon I)^{1/2})^2``, for epsilon = 0 the squared nuclear norm of Theta, which the alternation
-    reaches slowly. A new client uses the relation of features; with "tasks" it has no model. Cost of a round ``O(p (m
-    d^2 + d^3))`` for "features" and ``O(p m d^2 + (p d)^3)`` for "tasks".
+    linear system of all participants' models. Omega starts at I/d or I/n. At the best Omega the penalty is
+    ``lambda (tr (Theta'Theta + epsilon I)^{1/2})^2``, for epsilon = 0 the squared nuclear norm of Theta, which the
+    alternation reaches slowly. A new client uses the relation of features; with "tasks" it has no model. Cost of a
+    round ``O(p (m d^2 + d^3))`` for "features" and ``O(p m d^2 + (p d)^3)`` for "tasks".
 
     **Deviations**: exact minimisation over the models replaces local solvers.
 
@@ -105,14 +105,14 @@ class FedMTL(Algorithm):
         state = state.update(S=solve(state, batch), active=batch.active)
         Theta = state.array("S")
         gram = Theta.mT @ Theta if self.relation == "features" else Theta @ Theta.mT
-        root = _root(gram + self.epsilon * np.eye(gram.shape[-1]))
+        root = symmetric_root(gram + self.epsilon * np.eye(gram.shape[-1]))
         trace = np.trace(root, axis1=1, axis2=2)[:, None, None]
         return state.update(Omega=np.where(trace > 0, root / np.where(trace > 0, trace, 1.0), state.Omega))
 
     def _of_features(self, state: FedMTLState, batch: Batch) -> Array:
         """Return the participants' models at the relation of features; it may be singular."""
         A, b = batch.normal_equations()
-        root = _root(state.Omega)[:, None]
+        root = symmetric_root(state.Omega)[:, None]
         inside = root @ A @ root + 2.0 * self.penalty * np.eye(A.shape[-1])
         return np.asarray((root @ solve(inside, root @ b[..., None]))[..., 0])
 
@@ -153,9 +153,3 @@ class FedMTL(Algorithm):
         if self.relation == "features":
             return 4 * (participants + 1) * dim * dim
         return 4 * n_clients * n_clients + 2 * (participants * dim) ** 2
-
-
-def _root(matrices: Array) -> Array:
-    """Return the symmetric square roots of positive semidefinite matrices, (T, s, s)."""
-    values, vectors = eigh(matrices)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.mT)

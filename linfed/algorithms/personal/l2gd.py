@@ -24,14 +24,14 @@ class L2GD(PersonalModels):
 
     Parameters
     ----------
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         alpha > 0, or a schedule, as in `FedRep`. It is the source's step size divided by n.
     penalty : float
         lambda > 0, the weight of the penalty ``(lambda/2) ||v_i - v_mean||^2``.
     mean_probability : float
         q in (0, 1), the probability of a step towards the mean. The source has ``q = lambda/(L + lambda)``, with L the
         smoothness of the losses.
-    coins : sequence of bool (rounds,), optional
+    coins : sequence of bool (n_rounds,), optional
         True for the rounds with a step towards the mean, in all trials; drawn by default.
 
     Raises
@@ -50,10 +50,10 @@ class L2GD(PersonalModels):
         v_i \leftarrow v_i - \frac{\alpha}{1 - q} \nabla f_i(v_i) \text{ otherwise}
 
     The mean ``v_mean`` is over the participants. Clients predict with v_i; all start at 0. The expected step is 0 at
-    the minimiser of ``mean f_i(v_i) + (lambda/2) ||v_i - v_mean||^2``, which is ``v_i = (A_i + lambda I)^{-1} (b_i +
-    lambda v_mean)``. With a constant step size the models fluctuate about it. Floats are sent only where a step towards
-    the mean follows a step on the losses: on average ``q (1 - q)`` times per round. A new client has no model. Cost of
-    a round ``O(p m d)``.
+    the minimiser of ``mean f_i(v_i) + (lambda/2) ||v_i - v_mean||^2``, which is
+    ``v_i = (A_i + lambda I)^{-1} (b_i + lambda v_mean)``. With a constant step size the models fluctuate about it.
+    Floats are sent only where a step towards the mean follows a step on the losses: on average ``q (1 - q)`` times per
+    round. A new client has no model. Cost of a round ``O(p m d)``.
 
     **Deviations**: `coins` and partial participation are additions.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from linfed._types import Array
-from linfed._values import check_fields, one_of, positive
+from linfed._values import check_fields, positive
 from linfed.algorithms.parts.base import InitContext, Requires, State
 from linfed.algorithms.parts.models import LinearModel
 from linfed.algorithms.personal.base import PersonalModels
@@ -21,7 +21,7 @@ class PerFedAvg(PersonalModels):
 
     Parameters
     ----------
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         beta > 0, the local step size; or a schedule, as in `FedRep`.
     local_steps : int
         K, local steps of each participant in a round.
@@ -29,16 +29,16 @@ class PerFedAvg(PersonalModels):
         alpha > 0, the step size of the clients' own gradient step.
     hessian : bool
         If False, neglect the Hessian (first-order variant); if True, use it (exactly, for regression only).
-    batches : "same" or "split"
-        "same": one data set for all gradients. "split": separate parts of a client's samples for the adaptation, for
-        the gradient after it, and for the Hessian if it is used. These are halves or thirds, and the last one has the
-        remaining samples.
+    disjoint_samples : bool
+        If True, separate parts of a client's samples serve the adaptation, the gradient after it, and the Hessian if it
+        is used. These are halves or thirds, and the last one has the remaining samples. If False (default), all use all
+        samples.
 
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also for classification with ``hessian=True``, and for ``batches=
-        "split"`` with fewer samples than parts.
+        If a value is out of range; in `simulate` also for classification with ``hessian=True``, and for
+        ``disjoint_samples=True`` with fewer samples than parts.
 
     Notes
     -----
@@ -77,7 +77,7 @@ class PerFedAvg(PersonalModels):
     local_steps: int = 1
     adaptation_step_size: float
     hessian: bool = False
-    batches: Literal["same", "split"] = "same"
+    disjoint_samples: bool = False
 
     description: ClassVar[str] = "federated averaging on the losses after one gradient step of each client"
 
@@ -88,13 +88,13 @@ class PerFedAvg(PersonalModels):
             local_steps=check_integer,
             adaptation_step_size=positive,
             hessian=check_bool,
-            batches=one_of("same", "split"),
+            disjoint_samples=check_bool,
         )
 
     @property
     def requires(self) -> Requires:  # type: ignore[override]
         """Required of a batch: second moments, or the samples themselves if they are split."""
-        return Requires.QUADRATIC if self.batches == "same" else Requires.ROWS
+        return Requires.ROWS if self.disjoint_samples else Requires.QUADRATIC
 
     @property
     def finishes(self) -> bool:
@@ -114,7 +114,7 @@ class PerFedAvg(PersonalModels):
     def parts(self, batch: Batch) -> tuple[Batch, ...]:
         """Return a round's data D, D' and, with the Hessian, D''."""
         count = 3 if self.hessian else 2
-        return (batch,) * count if self.batches == "same" else batch.split(count, rest=True)
+        return batch.split(count, rest=True) if self.disjoint_samples else (batch,) * count
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
@@ -147,5 +147,5 @@ class PerFedAvg(PersonalModels):
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of the participants' Hessians, and of divided samples."""
-        copies = participants * samples * (dim + 1) if self.batches == "split" else 0
+        copies = participants * samples * (dim + 1) if self.disjoint_samples else 0
         return copies + 2 * participants * dim * dim * self.hessian

@@ -28,7 +28,7 @@ class PFedMe(PersonalModels):
 
     Parameters
     ----------
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the step size of the local model w_i; or a schedule, as in `FedRep`.
     local_steps : int
         R, steps of w_i in a round.

@@ -132,20 +132,20 @@ class AltGDmin(Algorithm):
         if isinstance(state, AltGDminState) and not state.norm.any():
             averages = batch.gradient(np.zeros((len(B), 1, state.dim)))
             state = state.update(norm=singular_values(averages)[:, :1, None])
-        step = self._step(state, second)
+        step = self._step(state, second.counts)
         return state.update(B=orthonormalize(B - step * gradient), W=fit.W, active=batch.active)
 
-    def _step(self, state: State, batch: Batch) -> Array | float:
-        """Return the step size of the summed gradient on a batch, (T, 1, 1) or a number."""
+    def _step(self, state: State, counts: Array) -> Array | float:
+        """Return the step size of the summed gradient on these numbers of samples (T, p): (T, 1, 1) or a number."""
         if self.step_size is not None:
             return self.step_size
-        samples = batch.counts.mean(axis=1)[:, None, None]
+        samples = counts.mean(axis=1)[:, None, None]
         return np.asarray(0.5 / np.maximum(samples * np.square(state.array("norm")), TINY))
 
     def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
         """Return the trials whose last step size exceeds the stability edge, which QR hides."""
-        step = np.broadcast_to(self._step(state, batch), (len(batch.counts), 1, 1))[..., 0]
-        counts = np.floor(batch.counts / 2) if self.disjoint_samples else batch.counts
+        counts = batch.counts - np.floor(batch.counts / 2) if self.disjoint_samples else batch.counts
+        step = np.broadcast_to(self._step(state, counts), (len(counts), 1, 1))[..., 0]
         return overshoots_on_representation(state, batch, share * batch.n_clients * step * counts, variance)
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:

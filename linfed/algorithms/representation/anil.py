@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed._values import check_fields, converted, one_of, positive
+from linfed._values import check_fields, converted, positive
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.parts.base import Communication, InitContext, Requires, State
 from linfed.algorithms.parts.heads import gradient_descent
@@ -28,7 +28,7 @@ class ANIL(Scheduled):
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         beta > 0, the step size for B and the shared head; or a schedule, as in `FedRep`.
     adaptation_step_size : float
         alpha > 0, the step size of the clients' own step on the head.
@@ -37,15 +37,15 @@ class ANIL(Scheduled):
         regression only).
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B.
-    batches : "same" or "split"
-        "same": one data set for both steps. "split": the first half of a client's samples for its own step, the others
-        for the gradients after it.
+    disjoint_samples : bool
+        If True, a client's own step uses the first half of its samples, and the gradients after it use the others. If
+        False (default), both use all samples.
 
     Raises
     ------
     ValueError
         If a value is out of range; in `simulate` also if the rank exceeds d, for classification with ``hessian=True``,
-        or for ``batches="split"`` with a single sample.
+        or for ``disjoint_samples=True`` with a single sample.
 
     Notes
     -----
@@ -88,7 +88,7 @@ class ANIL(Scheduled):
     adaptation_step_size: float
     hessian: bool = False
     init: Initial | str | npt.ArrayLike = "random"
-    batches: Literal["same", "split"] = "same"
+    disjoint_samples: bool = False
 
     description: ClassVar[str] = (
         "representation and head from which one gradient step on the head leads to personal heads"
@@ -102,13 +102,13 @@ class ANIL(Scheduled):
             adaptation_step_size=positive,
             hessian=check_bool,
             init=converted(as_initial),
-            batches=one_of("same", "split"),
+            disjoint_samples=check_bool,
         )
 
     @property
     def requires(self) -> Requires:
         """Operations that a step requires of a batch."""
-        if self.batches == "split":
+        if self.disjoint_samples:
             return Requires.ROWS
         return Requires.QUADRATIC if self.hessian else Requires.FEATURES
 
@@ -135,7 +135,7 @@ class ANIL(Scheduled):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B, W = state.array("B"), state.array("W")
-        first, second = (batch, batch) if self.batches == "same" else batch.split(rest=True)
+        first, second = batch.split(rest=True) if self.disjoint_samples else (batch, batch)
         if self.hessian:
             of_B, of_head = gradients_after_step(
                 first, second, B, W, self.adaptation_step_size, all_layers=False, hessian=True
@@ -177,4 +177,4 @@ class ANIL(Scheduled):
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of divided samples."""
-        return participants * samples * (dim + 1) if self.batches == "split" else 0
+        return participants * samples * (dim + 1) if self.disjoint_samples else 0

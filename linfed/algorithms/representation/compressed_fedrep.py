@@ -28,9 +28,10 @@ class CompressedFedRep(FedRep):
 
     Parameters
     ----------
-    rank, step_size, init, heads, representation_steps, orthonormalize, aggregate, weights, disjoint_samples,
-    rotate_heads
+    rank, step_size, init, heads, representation_steps, orthonormalize, weights, disjoint_samples, rotate_heads
         As in `FedRep`. `whiten` is not supported.
+    aggregate : "mean" or "sum"
+        How the server combines the messages, as in `FedRep`, which also has medians.
     kept_share : float, optional
         Sparsification: each entry of a message is kept with this probability, in (0, 1], and divided by it.
     levels : int, optional
@@ -44,8 +45,9 @@ class CompressedFedRep(FedRep):
     TypeError
         As in `FedRep`.
     ValueError
-        As in `FedRep`. Also unless exactly one of `kept_share` and `levels` is given, or if one is out of range, or if
-        `shared_mask` is combined with `levels`, or if `whiten` is given. In `simulate` also for classification.
+        As in `FedRep`. Also if `aggregate` is a median, unless exactly one of `kept_share` and `levels` is given, or if
+        one is out of range, or if `shared_mask` is combined with `levels`, or if `whiten` is given. In `simulate` also
+        for classification.
 
     Notes
     -----

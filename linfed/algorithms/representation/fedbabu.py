@@ -36,7 +36,7 @@ class FedBABU(Scheduled):
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the local step size for B; or a schedule, as in `FedRep`.
     local_steps : int
         K, full-gradient steps of each participant in a round.

@@ -25,7 +25,7 @@ class FedPer(Scheduled):
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the local step size for B and the head; or a schedule, as in `FedRep`.
     local_steps : int
         Simultaneous full-gradient steps of each participant in a round.

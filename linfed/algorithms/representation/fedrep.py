@@ -41,7 +41,7 @@ class FedRep(Scheduled):
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the step size for B; or a schedule: one value per round, or a function of the round number, from 1.
     init : "moments", "random", Initial or array_like (d, k) or (trials, d, k)
         Initial B; an array is used without orthonormalisation. Classification requires "random" or an array.

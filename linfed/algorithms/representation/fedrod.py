@@ -41,7 +41,7 @@ class FedRoD(Averaging):
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the local step size for (B, w); or a schedule, as in `FedRep` (fine-tuning then uses the last round's
         step size).
     personal : GradientHeads or ExactHeads

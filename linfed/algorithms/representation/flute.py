@@ -33,7 +33,7 @@ class FLUTE(Scheduled):
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta_l > 0, the step size for the data gradients; or a schedule, as in `FedRep`.
     server_step_size : float, optional
         eta_r >= 0, the server's step size for the regulariser; `step_size` by default.
@@ -70,12 +70,14 @@ class FLUTE(Scheduled):
     The server **sums** over clients, whereas FedRep averages. B is not normalised. At the default weights the
     regulariser is ``(1/8)||B'B - W'W||_F^2``. For ``gamma1 > 2 gamma2`` the objective can be unbounded below, and the
     run then diverges (`linfed.theory.flute_divergence_threshold`). With partial participation the sums and W cover only
-    the participants, and the other clients keep their heads, as in the paper's Algorithm 2. Cost of a round
-    ``O(p (m d + d k))``, on fixed samples with m > d ``O(p (d^2 + d k))``.
+    the participants, and the other clients keep their heads. Cost of a round ``O(p (m d + d k))``, on fixed samples
+    with m > d ``O(p (d^2 + d k))``.
 
     **Deviations**: the data gradient has factor 1 by default, as in the analysis (Appendix A.1), because only then does
-    the Theta recursion close; ``gradient_factor=2`` gives the other factor. Partial participation, schedules and
-    `weights` are additions; the Theta recursion is for equal weights.
+    the Theta recursion close; ``gradient_factor=2`` gives the other factor. In Algorithm 1 all clients participate.
+    Partial participation follows Algorithm 2 (`GeneralFLUTE`): the server regularises the participants' heads only, and
+    the other clients keep theirs. Schedules and `weights` are additions; the Theta recursion is for equal weights of
+    all clients.
 
     References
     ----------

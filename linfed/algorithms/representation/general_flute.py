@@ -17,6 +17,7 @@ from linfed.checks import check_integer
 from linfed.data.batch import Batch
 from linfed.data.classes import ClassBatch, of_classes
 from linfed.numerics.collapse import nc_gradient, nc_target
+from linfed.numerics.layers import without_biases
 from linfed.numerics.streams import TrialRandom
 
 
@@ -28,7 +29,7 @@ class GeneralFLUTE(Scheduled):
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta_l > 0, the clients' step size for B, heads and biases; or a schedule, as in `FedRep`.
     local_steps : int
         Simultaneous full-gradient steps of each participant on B, heads and biases in a round.
@@ -162,7 +163,7 @@ class GeneralFLUTE(Scheduled):
             W, B = self._step_heads(W, by_heads, target, step), _stepped(B, by_B, step)
         else:
             W, B = self._local_steps(samples, W, B, target, step)
-        W = W - server * nc_gradient(_without_biases(W), target)
+        W = W - server * nc_gradient(without_biases(W), target)
         return state.update(B=B, W=W, active=batch.active)
 
     def _local_steps(self, samples: ClassBatch, W: Array, B: Array, target: Array, step: float) -> tuple[Array, Array]:
@@ -178,7 +179,7 @@ class GeneralFLUTE(Scheduled):
 
     def _step_heads(self, W: Array, gradient: Array, target: Array, step: float) -> Array:
         """Return heads and biases after a step, stored in `gradient`; only the heads are penalised."""
-        H = _without_biases(W)
+        H = without_biases(W)
         if self.head_penalty:
             gradient += 2.0 * self.head_penalty * H
         if self.collapse_penalty:
@@ -212,13 +213,6 @@ def random_heads(start: InitContext, clients: int, rank: int, scale: float = 1.0
 def _each(B: Array) -> Array:
     """Return the clients' representations, (T, p, d, k), or (T, 1, d, k) if all clients share one."""
     return B if B.ndim == 4 else B[:, None]
-
-
-def _without_biases(W: Array) -> Array:
-    """Return heads and biases (T, p, c, k + 1) with all biases set to 0, so that they do not enter products."""
-    H = W.copy()
-    H[..., -1] = 0.0
-    return H
 
 
 def _stepped(values: Array, gradient: Array, step: float) -> Array:

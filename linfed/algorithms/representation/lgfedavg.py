@@ -48,7 +48,7 @@ class LGFedAvg(Scheduled):
     ----------
     rank : int
         Columns k of every client's B_i, at most d.
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the local step size for B_i and the head; or a schedule, as in `FedRep`.
     local_steps : int
         Simultaneous full-gradient steps of each participant in a round.

@@ -20,7 +20,7 @@ class MAML(ANIL):
 
     Parameters
     ----------
-    rank, step_size, hessian, init, batches
+    rank, step_size, hessian, init, disjoint_samples
         As in `ANIL`.
     adaptation_step_size : float
         alpha > 0, the step size of the clients' own step on B and the head.
@@ -29,7 +29,7 @@ class MAML(ANIL):
     ------
     ValueError
         If a value is out of range; in `simulate` also if the rank exceeds d, for classification, or for
-        ``batches="split"`` with a single sample.
+        ``disjoint_samples=True`` with a single sample.
 
     Notes
     -----
@@ -70,7 +70,7 @@ class MAML(ANIL):
     @property
     def requires(self) -> Requires:
         """Operations that a step requires of a batch."""
-        return Requires.QUADRATIC if self.batches == "same" else Requires.ROWS
+        return Requires.ROWS if self.disjoint_samples else Requires.QUADRATIC
 
     def check_loss(self, classes: int) -> None:
         """Raise for classification."""
@@ -84,7 +84,7 @@ class MAML(ANIL):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B, W = state.array("B"), state.array("W")
-        first, second = (batch, batch) if self.batches == "same" else batch.split(rest=True)
+        first, second = batch.split(rest=True) if self.disjoint_samples else (batch, batch)
         options = {"all_layers": True, "hessian": self.hessian}
         of_B, of_head = gradients_after_step(first, second, B, W, self.adaptation_step_size, **options)
         beta = self.step_in(batch)
@@ -108,4 +108,4 @@ class MAML(ANIL):
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of divided samples."""
-        return participants * samples * (dim + 1) if self.batches == "split" else 0
+        return participants * samples * (dim + 1) if self.disjoint_samples else 0

@@ -20,9 +20,10 @@ class PrivateFedRep(FedRep):
 
     Parameters
     ----------
-    rank, step_size, init, heads, representation_steps, orthonormalize, aggregate, weights, disjoint_samples, whiten,
-    rotate_heads
+    rank, step_size, init, heads, representation_steps, orthonormalize, weights, disjoint_samples, whiten, rotate_heads
         As in `FedRep`.
+    aggregate : "mean" or "sum"
+        How the server combines the messages, as in `FedRep`, which also has medians.
     message_noise_std : float
         s >= 0, the standard deviation of the noise on each entry of the aggregated message, in units of the message.
         `linfed.theory.gaussian_mechanism_noise` computes it from epsilon and delta.
@@ -35,8 +36,8 @@ class PrivateFedRep(FedRep):
     TypeError
         As in `FedRep`.
     ValueError
-        As in `FedRep`. Also if `message_noise_std` is negative, `clip` is not positive, or `clip` is combined with
-        `whiten`. In `simulate` also for classification.
+        As in `FedRep`. Also if `aggregate` is a median, `message_noise_std` is negative, `clip` is not positive, or
+        `clip` is combined with `whiten`. In `simulate` also for classification.
 
     Notes
     -----

@@ -48,7 +48,7 @@ class FedRepShortcut(Scheduled):
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0, the step size for B; or a schedule, as in `FedRep`.
     solver : GradientSteps or ClosedForm
         Update of head and shortcut in a round: gradient steps (the draft's Algorithm 1), or least squares (its (2) and
@@ -57,7 +57,7 @@ class FedRepShortcut(Scheduled):
         Local steps on B before the server averages.
     mixing : float, optional
         alpha in (0, 1): the predictor is ``(1 - alpha) B w_i + alpha s_i`` (Lemma 2); a plain sum by default.
-    ridge : float, array_like (rounds,) or callable
+    ridge : float, array_like (n_rounds,) or callable
         Weight of the penalty ``(ridge / 2) ||s_i||^2`` in every client's loss; or a schedule, as for `step_size`. New
         clients have the ridge of the last round, or none with `refit`.
     refit : bool

@@ -25,7 +25,7 @@ class TPGD(Scheduled):
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float, array_like (rounds,) or callable
+    step_size : float, array_like (n_rounds,) or callable
         eta > 0; or a schedule, as in `FedRep`.
     first_phase : int
         Number of rounds without the penalty.

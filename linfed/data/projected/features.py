@@ -233,8 +233,8 @@ class ProjectedFeatures(Projected):
     def _outside(self, labels: Labels, along: Array, norm: Array, g: Array) -> Array:
         """Return the part of ``X'r`` outside B in the span of the ground truth, (t, q, c).
 
-        `along` is ``v'r`` and `norm` is ``||r||``, both (t, c). The component along e is ``(rho v'r + sigma ||r|| h) /
-        tau``; the orthogonal component is ``||r||`` times a standard Gaussian.
+        `along` is ``v'r`` and `norm` is ``||r||``, both (t, c). The component along e is
+        ``(rho v'r + sigma ||r|| h) / tau``; the orthogonal component is ``||r||`` times a standard Gaussian.
         """
         e, tau = labels.e, labels.tau
         both = tau * (tau + labels.sigma)

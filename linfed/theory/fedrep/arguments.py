@@ -23,6 +23,7 @@ from linfed.checks import (
 )
 from linfed.data.samples import check_counts
 from linfed.system.memory import check_fits
+from linfed.theory.drawn_clients import set_share
 
 ORTHONORMAL_TOLERANCE = 1e-9
 """Tolerance for orthonormal columns, for each entry of their Gram matrix."""
@@ -194,11 +195,6 @@ class Clients:
 def _common(values: Array) -> Array:
     """Return one number () for equal numbers of all clients."""
     return np.asarray(values[0]) if values.ndim and np.ptp(values) == 0 else values
-
-
-def set_share(n: int, p: int) -> float:
-    """Return the variance of a mean over p of n clients without replacement, divided by the variance over clients."""
-    return (n - p) / (p * (n - 1)) if p < n else 0.0
 
 
 def checked_steps(step_size: float | npt.ArrayLike, n_rounds: int) -> tuple[float, ...]:

@@ -120,11 +120,11 @@ class ThetaCoordinates:
 
         Notes
         -----
-        The lemma is ``of_product <= of_theta``. Its proof sets ``||S + S'||_F = 2 ||S||_F`` for ``S = U'B W'V -
-        diag(Lambda_k, 0)``, which is false unless S is symmetric. The lemma is true, with a better constant. Let E_pq
-        be the blocks of ``Theta Theta' - diag(2 Lambda_k, 0)``. The symmetric part of S is ``(E_11 - E_22) / 2``, its
-        antisymmetric part ``(E_21 - E_12) / 2``. Hence ``||S||_F^2 <= ||E||_F^2 / 2``. The factor ``1/sqrt(2)`` is
-        attained, for example at ``-U'B = V'W = diag(sqrt(lambda_1), .., sqrt(lambda_k))``.
+        The lemma is ``of_product <= of_theta``. Its proof sets ``||S + S'||_F = 2 ||S||_F`` for
+        ``S = U'B W'V - diag(Lambda_k, 0)``, which is false unless S is symmetric. The lemma is true, with a better
+        constant. Let E_pq be the blocks of ``Theta Theta' - diag(2 Lambda_k, 0)``. The symmetric part of S is
+        ``(E_11 - E_22) / 2``, its antisymmetric part ``(E_21 - E_12) / 2``. Hence ``||S||_F^2 <= ||E||_F^2 / 2``. The
+        factor ``1/sqrt(2)`` is attained, for example at ``-U'B = V'W = diag(sqrt(lambda_1), .., sqrt(lambda_k))``.
 
         **Deviations**: the extract of the paper has no factor in the lemma; ours is ``1/sqrt(2)``.
 
@@ -159,9 +159,10 @@ class ThetaCoordinates:
 
         Notes
         -----
-        Claim A.3 is ``sigma_1^2(Theta) <= lambda_1'``, ``sigma_k^2(Theta_k) <= Delta/4`` and ``sigma_1^2(Theta_res) <=
-        c_1 sigma_k(Theta_k)^(1 + kappa)`` with ``kappa = log(1 + eta Delta/8) / log(1 + (eta/2)(lambda_k' - Delta/2))``
-        and ``c_1 = Delta^(1 - kappa/2) / (2^(3 - kappa) sqrt(lambda_1'))``. Its fourth condition,
+        Claim A.3 is ``sigma_1^2(Theta) <= lambda_1'``, ``sigma_k^2(Theta_k) <= Delta/4`` and
+        ``sigma_1^2(Theta_res) <= c_1 sigma_k(Theta_k)^(1 + kappa)`` with
+        ``kappa = log(1 + eta Delta/8) / log(1 + (eta/2)(lambda_k' - Delta/2))`` and
+        ``c_1 = Delta^(1 - kappa/2) / (2^(3 - kappa) sqrt(lambda_1'))``. Its fourth condition,
         ``sigma_1^2(Theta_res) <= lambda_k' - Delta/2``, follows from the last two. As kappa < 1, the last condition
         requires a small scale of Theta.
 
@@ -193,8 +194,10 @@ class ThetaCoordinates:
         Returns
         -------
         ndarray (trials,)
-            ``(1 + eta (lambda_k' - sigma_1^2(Theta_res) - sigma_k^2(Theta_k))) sigma_k^2(Theta_k) - eta^2 lambda_1'^3 -
-            4 sqrt(lambda_1') sigma_1(R_k)``.
+            Value of::
+
+                (1 + eta (lambda_k' - sigma_1^2(Theta_res) - sigma_k^2(Theta_k))) sigma_k^2(Theta_k)
+                    - eta^2 lambda_1'^3 - 4 sqrt(lambda_1') sigma_1(R_k)
 
         Notes
         -----

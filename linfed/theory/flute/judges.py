@@ -295,9 +295,10 @@ def _over_trials(ratios: Array) -> Measured:
 def judge_floor(rms: npt.ArrayLike, predicted: npt.ArrayLike, *, fresh: bool = False, **fields: Any) -> Finding:
     """Compare the final root mean square error of runs with `truncation_floor`, (trials,).
 
-    `rms` is `FluteTrace.rms`, (trials, rounds). On fresh samples the final error is the root mean square over the last
-    quarter of the rounds. The verdict is VACUOUS if the median error falls by more than `STILL_FALLING` over this
-    quarter: the runs then have not reached a floor.
+    `rms` is `FluteTrace.rms`, (trials, rounds). The verdict is VACUOUS if the median error falls by more than
+    `STILL_FALLING` over the last quarter of the rounds: the runs then have not reached a floor. On fresh samples, where
+    errors fluctuate, the final error is the root mean square over this quarter, and the verdict is VACUOUS if the
+    median of the mean errors falls by more than `STILL_FALLING_FRESH` from its first to its second half.
     """
     error = np.asarray(rms)
     quarter = _last_quarter(error)

@@ -91,9 +91,8 @@ def flute_population_minimizer(
 
     Notes
     -----
-    At balanced factors with ``B'B = W'W = diag(s)`` the step vanishes if and only if ``s_j - lambda_j = step_ratio (2
-    gamma1
-    - 4 gamma2) s_j``.
+    At balanced factors with ``B'B = W'W = diag(s)`` the step vanishes if and only if
+    ``s_j - lambda_j = step_ratio (2 gamma1 - 4 gamma2) s_j``.
 
     **Deviations**: not in the paper, which treats ``gamma1 = 2 gamma2``.
 
@@ -203,12 +202,12 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int, *, step_size: floa
     Warns
     -----
     RuntimeWarning
-        If the noise of a round on fresh samples depends on the distance itself: if ``eta lambda_1 ((d + k + 1) max_i
-        ||v_i||^2 + k) / (2 m) * lambda_k^2 / (lambda_k^2 - lambda_{k+1}^2)`` exceeds 0.1. Here v_i (k,) is client i's
-        row of the right singular vectors. The floor is then higher. Also if the noise is large for a step size near ``1
-        / lambda_1``: the p-th row of ``U'T V`` has a standard deviation above ``2 lambda_1 (1 - eta lambda_1)`` for
-        some p <= k. Also if the distance in Frobenius norm is above ``1.5 lambda_1``. In both cases the floor is lower,
-        or runs diverge.
+        If the noise of a round on fresh samples depends on the distance itself: if
+        ``eta lambda_1 ((d + k + 1) max_i ||v_i||^2 + k) / (2 m) * lambda_k^2 / (lambda_k^2 - lambda_{k+1}^2)`` exceeds
+        0.1. Here v_i (k,) is client i's row of the right singular vectors. The floor is then higher. Also if the noise
+        is large for a step size near ``1 / lambda_1``: the p-th row of ``U'T V`` has a standard deviation above
+        ``2 lambda_1 (1 - eta lambda_1)`` for some p <= k. Also if the distance in Frobenius norm is above
+        ``1.5 lambda_1``. In both cases the floor is lower, or runs diverge.
 
     Notes
     -----

@@ -44,10 +44,10 @@ def flute_stability_edge(truth: Truth, rank: int, n_samples: int) -> Array:
 
     Notes
     -----
-    Near the truth, client i's message has the noise ``(A_i - I) T v_i``, where T is the change of B W' and ``A_i =
-    X_i'X_i/m``. Its covariance is ``(||T v_i||^2 I + T v_i v_i'T')/m``. The modes of `truncation_floor` are independent
-    of each other without this noise. Mode a has the factor f_a and the weight h_a of the noise. Their covariance X thus
-    follows::
+    Near the truth, client i's message has the noise ``(A_i - I) T v_i``, where T is the change of B W' and
+    ``A_i = X_i'X_i/m``. Its covariance is ``(||T v_i||^2 I + T v_i v_i'T')/m``. The modes of `truncation_floor` are
+    independent of each other without this noise. Mode a has the factor f_a and the weight h_a of the noise. Their
+    covariance X thus follows::
 
         X_ab <- f_a f_b X_ab + h_a h_b Q_ab(X)
 

@@ -41,8 +41,9 @@ def flute_relative_gradient(
 
     Notes
     -----
-    The objective is ``sum_i (1/2m_i)||X_i B w_i - y_i||^2 - step_ratio [gamma1 ||B W'||^2 - gamma2 (||B'B||^2 +
-    ||W'W||^2)]``. A round of `linfed.FLUTE` is a step along its negative gradient.
+    The objective is
+    ``sum_i (1/2m_i)||X_i B w_i - y_i||^2 - step_ratio [gamma1 ||B W'||^2 - gamma2 (||B'B||^2 + ||W'W||^2)]``. A round
+    of `linfed.FLUTE` is a step along its negative gradient.
 
     **Deviations**: not in the paper.
 

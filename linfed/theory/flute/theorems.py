@@ -72,8 +72,8 @@ def flute_step_limit(spectrum: npt.ArrayLike, rank: int, *, constant: str = "app
     rank : int
         Rank k of the model.
     constant : "appendix" or "printed"
-        ``Delta^2 / (288 lambda_1^3)``, which is the appendix's ``Delta^2 / (36 lambda_1'^3)`` with ``lambda' = 2
-        lambda``, or ``Delta^2 / (228 lambda_1^3)`` as the main text prints it.
+        ``Delta^2 / (288 lambda_1^3)``, which is the appendix's ``Delta^2 / (36 lambda_1'^3)`` with
+        ``lambda' = 2 lambda``, or ``Delta^2 / (228 lambda_1^3)`` as the main text prints it.
 
     Returns
     -------
@@ -155,8 +155,8 @@ def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Ar
     -------
     ndarray (...)
         ``max(1 - eta Delta / 2, |1 - 2 eta lambda_1|)``. It is below 1 if and only if ``eta < 1 / lambda_1`` and
-        ``Delta > 0``. (With k = n = d there is no direction after the k-th, and the true factor is ``|1 - 2 eta
-        lambda_k|`` at small step sizes.)
+        ``Delta > 0``. (With k = n = d there is no direction after the k-th, and the true factor is
+        ``|1 - 2 eta lambda_k|`` at small step sizes.)
 
     Raises
     ------
@@ -166,9 +166,9 @@ def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Ar
     Notes
     -----
     The derivative of the recursion at ``Theta_k Theta_k' = 2 Lambda_k``, ``Theta_res = 0`` has two kinds of factors.
-    Row j of Theta_res and column p <= k have ``1 + (eta/2) (lambda_j' - lambda_p')`` with ``lambda' = (2 lambda, -2
-    lambda)``. Within Theta_k the factors are ``1 - (eta/2) (lambda_p' + lambda_q')``. The slowest one is j = k + 1, p =
-    k.
+    Row j of Theta_res and column p <= k have ``1 + (eta/2) (lambda_j' - lambda_p')`` with
+    ``lambda' = (2 lambda, -2 lambda)``. Within Theta_k the factors are ``1 - (eta/2) (lambda_p' + lambda_q')``. The
+    slowest one is j = k + 1, p = k.
 
     **Deviations**: not in the paper. In Theorem 5.5, 1 minus the factor is eight times smaller.
 
@@ -208,8 +208,8 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     ndarray (..., R)
         ``lambda_1^2 sqrt(k) / (eta Delta^2 sqrt(n)) (1 - eta Delta / 16)^t``. The theorem does not specify its
         constant. The proof gives ``4 * 400`` (its C is 400, and ``lambda_1' = 2 lambda_1`` squared) with t counted
-        from the entry into the region R. Counted from round 0, the constant is larger by the factor ``(1 - eta Delta /
-        16)^(-T_R)``.
+        from the entry into the region R. Counted from round 0, the constant is larger by the factor
+        ``(1 - eta Delta / 16)^(-T_R)``.
 
     Raises
     ------

@@ -30,26 +30,26 @@ samples, where ``||R^{-1}||`` reaches 2.1, the median is 1.2. The first term dom
   In FedRep ``||R^{-1}||`` is close to 1, because the heads solve their least squares at the point of B's gradient, and
   ``B'gradient ~ 0``. Here the shortcut has moved since. Another constant does not help, since span(B) does not move at
   population. With fixed samples the heads learn nothing after round 1: they alternate between ``w_i^1`` and 0.
-- With samples, B moves away from B*. In the first round, the mean of B's gradient outside span(B) is ``(k+1)/m (I -
-  B B')M B`` with ``M = mean phi_i phi_i'``. This is Oja's update with the opposite sign, and it is part of the second
-  term of (22) (`shortcut_repulsion`). It also occurs without shortcuts in the ground truth. In round 1 the distance
-  grows by 0.045, 0.0071 and 0.0017 at m = 10, 60 and 240 with n = 1600. From distance 0.01 (n = 100, m = 60) it reaches
-  0.4 in 20 rounds and 0.98 in 200. A concentration inequality for this term around 0 therefore cannot be better than
-  order ``k/m``, for any number of clients.
+- With samples, B moves away from B*. In the first round, the mean of B's gradient outside span(B) is
+  ``(k+1)/m (I - B B')M B`` with ``M = mean phi_i phi_i'``. This is Oja's update with the opposite sign, and it is part
+  of the second term of (22) (`shortcut_repulsion`). It also occurs without shortcuts in the ground truth. In round 1
+  the distance grows by 0.045, 0.0071 and 0.0017 at m = 10, 60 and 240 with n = 1600. From distance 0.01 (n = 100, m =
+  60) it reaches 0.4 in 20 rounds and 0.98 in 200. A concentration inequality for this term around 0 therefore cannot be
+  better than order ``k/m``, for any number of clients.
 - In gauss-seidel order the first and third term add up to the old distance, and B does not move
   (`ShortcutRound.stall`).
 
 With a ridge or small shortcut steps, ``||R^{-1}|| <= 1`` once the heads have converged. The first term then contracts,
-and the third determines the final distance. If B is stationary, ``B*_perp'B Gamma_w`` equals ``B*_perp' mean (s_i* -
-s_i) w_i'``, so the third term ends at ``eta lambda_min(Gamma_w) dist`` or more. It falls with the correlation between
-the s_i* and the heads, about ``n^{-1/2}``: 0.023 at n = 100 and 0.006 at n = 1600. (With ridge 1 at population the
-distance is 0.068 and 0.019, see `top_subspace_distance`. With gradient steps of 0.003 and m = 60 it is 0.022 and
-0.006.) A proof must therefore
+and the third determines the final distance. If B is stationary, ``B*_perp'B Gamma_w`` equals
+``B*_perp' mean (s_i* - s_i) w_i'``, so the third term ends at ``eta lambda_min(Gamma_w) dist`` or more. It falls with
+the correlation between the s_i* and the heads, about ``n^{-1/2}``: 0.023 at n = 100 and 0.006 at n = 1600. (With ridge
+1 at population the distance is 0.068 and 0.019, see `top_subspace_distance`. With gradient steps of 0.003 and m = 60 it
+is 0.022 and 0.006.) A proof must therefore
 
 - (a) let the shortcut's update leave a share of ``(I - B B')phi_i`` unexplained;
 - (b) keep the heads stationary at the new shortcuts, which bounds ``||R^{-1}||``;
-- (c) assume that the s_i* are uncorrelated with the w_i*, with a floor of order ``||B*_perp' mean s_i* w_i*'|| /
-  lambda_min(Gamma)``.
+- (c) assume that the s_i* are uncorrelated with the w_i*, with a floor of order
+  ``||B*_perp' mean s_i* w_i*'|| / lambda_min(Gamma)``.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ from linfed.theory.shortcut.identities import RecordedRound, Sides, applied
 class BoundTerms(NamedTuple):
     """The terms of (22), each (trials,); the first four carry the factor ``||R^{-1}||``.
 
-    `contraction` is ``||B*_perp' B (I - (eta/p) sum w_i w_i')||``, `concentration` ``(eta/p) ||B*_perp' sum (Pi_i q_i -
-    q_i) w_i'||``, `shortcut` ``(eta/p) ||B*_perp' sum (s_i* - s_i) w_i'||``, `noise` ``(eta/p) ||B*_perp' sum
-    (X_i'xi_i/m) w_i'||``, all at the new heads and shortcuts. `inverse` is ``||R^{-1}||``. `distance` is the left side,
-    ``||B*_perp' B||`` at the new B.
+    `contraction` is ``||B*_perp' B (I - (eta/p) sum w_i w_i')||``, `concentration`
+    ``(eta/p) ||B*_perp' sum (Pi_i q_i - q_i) w_i'||``, `shortcut` ``(eta/p) ||B*_perp' sum (s_i* - s_i) w_i'||``,
+    `noise` ``(eta/p) ||B*_perp' sum (X_i'xi_i/m) w_i'||``, all at the new heads and shortcuts. `inverse` is
+    ``||R^{-1}||``. `distance` is the left side, ``||B*_perp' B||`` at the new B.
     """
 
     contraction: Array

@@ -284,11 +284,11 @@ class RecordedRound:
         -----
         ``y_i - X_i s_i^t`` is the sum of ``Z_i^{t-1} w_i^{t-1}`` and a residual orthogonal to every column of X_i. The
         identity holds for fixed samples, any m >= k and any noise, and at population. With full participation and
-        initial heads ``w_i^0 = 0``, every second head is 0, and B does not move in these rounds. The cycle ``w_i^{t+1}
-        = w_i^{t-1}`` is then exact from the first round on although B moves: the heads are ``w_i^1, 0, w_i^1, 0, ..``,
-        where ``w_i^1`` solves the first least squares at ``B^0``. At population the gradient lies in span(B), which
-        never moves. (In general ``w^{t+1} = w^{t-1}`` requires ``B^t = B^{t-1}``, not only equal spans, since QR
-        rotates B within its span.)
+        initial heads ``w_i^0 = 0``, every second head is 0, and B does not move in these rounds. The cycle
+        ``w_i^{t+1} = w_i^{t-1}`` is then exact from the first round on although B moves: the heads are
+        ``w_i^1, 0, w_i^1, 0, ..``, where ``w_i^1`` solves the first least squares at ``B^0``. At population the
+        gradient lies in span(B), which never moves. (In general ``w^{t+1} = w^{t-1}`` requires ``B^t = B^{t-1}``, not
+        only equal spans, since QR rotates B within its span.)
         """
         if not np.array_equal(self.active, previous.active):
             raise ValueError("previous has other participants; head_cycle requires equal participants in both rounds")

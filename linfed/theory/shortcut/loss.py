@@ -8,12 +8,12 @@ components:
 - The mean is Oja's step with the opposite sign (`shortcut_repulsion`). It is proportional to the distance and grows at
   rate ``r = eta (k + 1)/(m (1 - eta))`` per move.
 - The deviation from the mean is the error of ``mean (Pi_i - I) B w_i w_i'`` over n clients with m samples. Since
-  samples and heads do not change, it is equal in all moves. Its spectral norm is about ``v = eta sqrt(k/(m n)) (sqrt(d
-  - k) + sqrt(k))/(1 - eta)``.
+  samples and heads do not change, it is equal in all moves. Its spectral norm is about
+  ``v = eta sqrt(k/(m n)) (sqrt(d - k) + sqrt(k))/(1 - eta)``.
 
-After t moves ``dist^2 = delta^2 exp(2 r t) + (v t)^2``. With only the mean, the loss would take about ``m/(eta (k +
-1))`` rounds. With only the deviation, it would take about ``sqrt(m n)/eta`` rounds. The shorter time determines the
-result.
+After t moves ``dist^2 = delta^2 exp(2 r t) + (v t)^2``. With only the mean, the loss would take about
+``m/(eta (k + 1))`` rounds. With only the deviation, it would take about ``sqrt(m n)/eta`` rounds. The shorter time
+determines the result.
 """
 
 from __future__ import annotations

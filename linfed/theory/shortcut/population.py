@@ -35,10 +35,10 @@ def top_subspace_distance(truth: Truth, rank: int) -> Array:
 
     Notes
     -----
-    With ``M = (1/n) sum phi_i phi_i'`` the distance is 0 if and only if ``B*_perp'M B* = 0`` and ``lambda_min(B*'M B*)
-    > lambda_max(B*_perp'M B*_perp)``. If ``B*'S* = 0``, the first condition means that the s_i* are uncorrelated with
-    the w_i*, and the second is `shortcut_spectrum_hypothesis`. Isotropic s_i* require less. They increase all
-    eigenvalues equally, and any Gamma of full rank is sufficient as n -> infinity.
+    With ``M = (1/n) sum phi_i phi_i'`` the distance is 0 if and only if ``B*_perp'M B* = 0`` and
+    ``lambda_min(B*'M B*) > lambda_max(B*_perp'M B*_perp)``. If ``B*'S* = 0``, the first condition means that the s_i*
+    are uncorrelated with the w_i*, and the second is `shortcut_spectrum_hypothesis`. Isotropic s_i* require less. They
+    increase all eigenvalues equally, and any Gamma of full rank is sufficient as n -> infinity.
 
     **Deviations**: not in the draft, which does not state the limit of B.
 
@@ -140,12 +140,12 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
 
     Notes
     -----
-    The gradient is that of the first round of (2) to (4). From ``w_i = s_i = 0``, the gradient of client i is ``(1/m)
-    X_i'Z_i w_i w_i'`` (`ShortcutRound.stall`) with ``w_i = B'phi_i + Z_i^+ u_i``. Here ``u_i = X_i (I - B B')phi_i +
-    xi_i`` is independent of Z_i. Two products have a nonzero mean outside span(B): ``X_perp'P_Z u_i (B'phi_i)'`` gives
-    k and ``X_perp'Z_i B'phi_i (Z_i^+ u_i)'`` gives 1, both times ``(I - B B')phi_i (B'phi_i)'/m``. The result is exact
-    for x ~ N(0, I), any noise and any m >= k + 2, even below d. In later rounds the samples are no longer independent
-    of B.
+    The gradient is that of the first round of (2) to (4). From ``w_i = s_i = 0``, the gradient of client i is
+    ``(1/m) X_i'Z_i w_i w_i'`` (`ShortcutRound.stall`) with ``w_i = B'phi_i + Z_i^+ u_i``. Here
+    ``u_i = X_i (I - B B')phi_i + xi_i`` is independent of Z_i. Two products have a nonzero mean outside span(B):
+    ``X_perp'P_Z u_i (B'phi_i)'`` gives k and ``X_perp'Z_i B'phi_i (Z_i^+ u_i)'`` gives 1, both times
+    ``(I - B B')phi_i (B'phi_i)'/m``. The result is exact for x ~ N(0, I), any noise and any m >= k + 2, even below d.
+    In later rounds the samples are no longer independent of B.
 
     **Deviations**: not in the draft.
 

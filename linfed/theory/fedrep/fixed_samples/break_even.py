@@ -48,12 +48,11 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
     Notes
     -----
     The result holds for exact heads, one fixed data set of standard Gaussian samples per client, and true heads of
-    length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``. Without noise, the edge is at ``n (m
-    - k) = (d - k) k``, with equal numbers of samples and unknowns. With noise, `fixed_sample_floor` has the
-    equations, with ``C = c/(1 + c) I`` and ``V = v I``. For each c, v solves ``c/(1 + c) = v p/j`` with
-    ``j = tr J/k`` and ``p = tr P/k``, and then ``n = (d - k)/(v j)``. Along the solutions, in the order of c, n falls
-    and then rises. The edge is its smallest value. The argument is heuristic: a cavity, or replica symmetric, argument
-    for many clients.
+    length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``. Without noise, the edge is at ``n (m - k) = (d - k) k``, with
+    equal numbers of samples and unknowns. With noise, `fixed_sample_floor` has the equations, with ``C = c/(1 + c) I``
+    and ``V = v I``. For each c, v solves ``c/(1 + c) = v p/j`` with ``j = tr J/k`` and ``p = tr P/k``, and then
+    ``n = (d - k)/(v j)``. Along the solutions, in the order of c, n falls and then rises. The edge is its smallest
+    value. The argument is heuristic: a cavity, or replica symmetric, argument for many clients.
 
     For d = 50 and k = 3, runs initialised by the method of moments start to have an advantage at 0.95 to 1.2 times this
     number of clients. The edge does not apply to runs that start at B*. At 0.6 times this number they still converge to

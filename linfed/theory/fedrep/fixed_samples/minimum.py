@@ -44,7 +44,7 @@ class Tangents:
         heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
         shape = (*heads.shape[:-1], self.covariance.shape[-1])
         check_shape("W", heads, shape, "(.., n, k) of the floor's rank")
-        return np.asarray(np.sqrt(_quadratic(heads, _shrunk(self.covariance))))
+        return np.asarray(np.sqrt(_quadratic(heads, _filtered(self.covariance))))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -292,7 +292,7 @@ def fixed_samples_needed(
     return math.inf
 
 
-def _shrunk(C: Array) -> Array:
+def _filtered(C: Array) -> Array:
     """Return ``C (I + C)^{-1}``."""
     eye = np.eye(C.shape[-1])
     good = np.isfinite(C).all(axis=(-2, -1), keepdims=True)

@@ -93,12 +93,13 @@ def similar_floor(
         C = \frac{1}{n} G^{-1} \operatorname{mean}_i \Bigl[ \frac{(m-k+1) \rho_i^2 + (d-k) \tau_i^2}{m-k}
             \Bigl( a_i a_i^\top + \frac{\tau_i^2}{m-k-1} I \Bigr) \Bigr] G^{-1}
 
-    The part of client i outside the estimate has the mean square ``r_i^2 = rho_i^2 (1 - 2 a_i'G^{-1}a_i/n) +
-    a_i'C(I+C)^{-1}a_i``: the client's own part moves B towards itself. Twice its mean excess risk is ``r_i^2 +
-    (r_i^2 + sigma^2) k/(m-k-1)``. With all ``rho_i = 0`` this is the first order of `fixed_sample_floor`. Terms of
-    second order in ``(d-k) k/(n (m-k))`` are neglected, also those by which a training client differs from a new one.
-    This number was up to 0.09 in 12 settings that were compared with runs. The distance was between 8 % too low and 2 %
-    too high, 4 % too low on average. The mean excess risk was between 2 % too low and 1 % too high.
+    The part of client i outside the estimate has the mean square
+    ``r_i^2 = rho_i^2 (1 - 2 a_i'G^{-1}a_i/n) + a_i'C(I+C)^{-1}a_i``: the client's own part moves B towards itself.
+    Twice its mean excess risk is ``r_i^2 + (r_i^2 + sigma^2) k/(m-k-1)``. With all ``rho_i = 0`` this is the first
+    order of `fixed_sample_floor`. Terms of second order in ``(d-k) k/(n (m-k))`` are neglected, also those by which a
+    training client differs from a new one. This number was up to 0.09 in 12 settings that were compared with runs. The
+    distance was between 8 % too low and 2 % too high, 4 % too low on average. The mean excess risk was between 2 % too
+    low and 1 % too high.
 
     **Deviations**: derived here.
 

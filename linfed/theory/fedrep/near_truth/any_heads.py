@@ -181,8 +181,8 @@ def near_truth_factor(
     weights : array_like (n,), optional
         The clients' weights as in `linfed.FedRep`; equal by default.
     compression : float
-        Relative variance nu >= 0 of a random compression of each message, as in `linfed.CompressedFedRep`: ``1/q -
-        1`` if each entry is kept with probability q.
+        Relative variance nu >= 0 of a random compression of each message, as in `linfed.CompressedFedRep`: ``1/q - 1``
+        if each entry is kept with probability q.
     shared_mask : bool
         If True, all clients of a round keep the same entries.
 
@@ -200,8 +200,9 @@ def near_truth_factor(
     Notes
     -----
     The tangents ``D = B_perp'B (B*'B)^{-1}`` (d-k, k), with an orthonormal basis B_perp of the complement of B*, have
-    the tangents of the principal angles between B and B* as singular values. With ``c_i = 1 - k/m_i``, ``Gamma = mean_i
-    omega_i c_i w_i w_i'`` and means over clients, whose weights omega_i have mean 1, a round maps ``X = E D'D`` to:
+    the tangents of the principal angles between B and B* as singular values. With ``c_i = 1 - k/m_i``,
+    ``Gamma = mean_i omega_i c_i w_i w_i'`` and means over clients, whose weights omega_i have mean 1, a round maps
+    ``X = E D'D`` to:
 
     .. math::
 
@@ -278,11 +279,11 @@ def stability_edge(
 
     Notes
     -----
-    For the map ``X -> X - eta L(X) + eta^2 K(X)``, the edge is 1 divided by the largest eigenvalue of ``L^{-1/2} K
-    L^{-1/2}`` (derived here). L is definite if Gamma is. Weights on few clients lower the edge: they act like fewer
-    clients with fewer samples. If the heads span fewer than k dimensions, no client has a
-    head along the other columns of D. The map then leaves their X unchanged at every step size, and label noise adds to
-    it in every round.
+    For the map ``X -> X - eta L(X) + eta^2 K(X)``, the edge is 1 divided by the largest eigenvalue of
+    ``L^{-1/2} K L^{-1/2}`` (derived here). L is definite if Gamma is. Weights on few clients lower the edge: they act
+    like fewer clients with fewer samples. If the heads span fewer than k dimensions, no client has a head along the
+    other columns of D. The map then leaves their X unchanged at every step size, and label noise adds to it in every
+    round.
 
     **Deviations**: not in the paper.
 
@@ -382,9 +383,9 @@ def near_truth_floor(
     -------
     ndarray (k, k), or (trials, k, k) if W has a trial axis
         ``X = E D'D`` in the coordinates of B*, to leading order for small X. It is the fixed point of the map of
-        `near_truth_factor` plus the noise of a round. For equal clients and heads of length sqrt(k) with ``mean_i w_i
-        w_i' = I``, ``sqrt(trace(X)/k)`` is `noise_floor`. `median_distance` computes the sine of the largest angle from
-        X.
+        `near_truth_factor` plus the noise of a round. For equal clients and heads of length sqrt(k) with
+        ``mean_i w_i w_i' = I``, ``sqrt(trace(X)/k)`` is `noise_floor`. `median_distance` computes the sine of the
+        largest angle from X.
 
     Raises
     ------
@@ -394,10 +395,10 @@ def near_truth_floor(
 
     Notes
     -----
-    With ``s_i = sigma_i^2/(m_i-k-1)``, the variance of the error of a head, a round adds ``eta^2 (d-k) mean_i
-    [omega_i^2 c_i sigma_i^2/(p m_i) (w_i w_i' + s_i I)]``. Compression of messages adds to this matrix as to M in
-    `near_truth_factor`, with independent and with shared masks. Noise of standard deviation s_M on the mean message
-    adds ``eta^2 (d-k) s_M^2 I``. Terms of order sigma^2 X and X^2 are neglected.
+    With ``s_i = sigma_i^2/(m_i-k-1)``, the variance of the error of a head, a round adds
+    ``eta^2 (d-k) mean_i [omega_i^2 c_i sigma_i^2/(p m_i) (w_i w_i' + s_i I)]``. Compression of messages adds to this
+    matrix as to M in `near_truth_factor`, with independent and with shared masks. Noise of standard deviation s_M on
+    the mean message adds ``eta^2 (d-k) s_M^2 I``. Terms of order sigma^2 X and X^2 are neglected.
 
     **Deviations**: not in the paper.
 

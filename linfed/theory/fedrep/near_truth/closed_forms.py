@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 
 from linfed.checks import check_integer, check_noise_std, check_number
-from linfed.theory.fedrep.arguments import checked_isotropic_sizes, set_share
+from linfed.theory.drawn_clients import set_share
+from linfed.theory.fedrep.arguments import checked_isotropic_sizes
 
 
 def one_round_factor(
@@ -197,9 +198,9 @@ def noise_floor(
     Notes
     -----
     Assumptions on the heads as in `one_round_factor`. For k = 1 this is the root mean square of the subspace
-    distance, the sine of the largest angle. For k > 1 that root mean square lies between this value and ``1 +
-    sqrt(k/(d-k))`` times this value (the edge of a Wishart matrix). The floor is proportional to sqrt(eta) for small
-    step sizes.
+    distance, the sine of the largest angle. For k > 1 that root mean square lies between this value and
+    ``1 + sqrt(k/(d-k))`` times this value (the edge of a Wishart matrix). The floor is proportional to sqrt(eta) for
+    small step sizes.
 
     **Deviations**: not in the paper.
 

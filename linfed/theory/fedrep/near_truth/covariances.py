@@ -200,8 +200,8 @@ def local_drift(
 
     so S_i is the Schur complement: the covariance of x outside of B* given x inside. On a split batch 1 - k/m is
     absent, ``b = s mean A_i`` with ``s = sigma^2/(m_1-k-1)``, and ``s (mean_i (S_i D C_i^{-1} - A_i D'A_i) - D)`` is
-    added to J D. With whitening by the client's samples, or by the true covariances on a split batch, J D is ``D mean
-    w_i w_i'`` and b = 0.
+    added to J D. With whitening by the client's samples, or by the true covariances on a split batch, J D is
+    ``D mean w_i w_i'`` and b = 0.
 
     `stationary` is a root of the exact mean gradient, not of its linearisation. The floor of a run with finite steps is
     not included.
@@ -242,7 +242,7 @@ def local_drift(
         if np.abs(bias[trial]).max() > 1e-13 * np.abs(J[trial]).max(initial=0.0):
             one = replace(truth, B=truth.B[trial, None], W=truth.W[trial, None])
             start = np.linalg.solve(J[trial], -(perp[trial].T @ bias[trial]).ravel())
-            stationary[trial] = _root(one, B_star[trial], perp[trial], start, options)
+            stationary[trial] = _stationary(one, B_star[trial], perp[trial], start, options)
     known = np.asarray(np.isfinite(stationary).all(axis=(-2, -1)))
     distance = np.where(known, distance_from(B_star, np.where(known[:, None, None], stationary, B_star)), np.nan)
     return LocalDrift(rates=values, bias=bias, stationary=stationary, distance=distance)
@@ -274,7 +274,7 @@ def _derivative(truth: Truth, parts: tuple[Array, Array, Array], m: int, options
     return np.asarray(J.reshape(trials, k * (d - k), k * (d - k)))
 
 
-def _root(truth: Truth, B_star: Array, perp: Array, start: Array, options: Options) -> Array:
+def _stationary(truth: Truth, B_star: Array, perp: Array, start: Array, options: Options) -> Array:
     """Return an orthonormal basis of the subspace near B* that contains its own mean gradient, or NaN."""
     from scipy.optimize import root
 

@@ -56,8 +56,8 @@ def refitted_heads_limit(
 
     Notes
     -----
-    Near B* a column along lambda contracts by ``1 - eta c lambda`` and is driven by noise of variance ``eta^2 c (d-k)
-    sigma^2 (lambda + s)/(m p)``, with ``s = sigma^2/(m-k-1)`` and ``c = 1 - k/m``. Hence::
+    Near B* a column along lambda contracts by ``1 - eta c lambda`` and is driven by noise of variance
+    ``eta^2 c (d-k) sigma^2 (lambda + s)/(m p)``, with ``s = sigma^2/(m-k-1)`` and ``c = 1 - k/m``. Hence::
 
         (d-k) sigma^2/(c N) (lambda + s)/lambda^2                               at the best step sizes
         (d-k) sigma^2/(c N) (lambda + s) a^2/(2 a lambda - 1)                   at step sizes a/(c t)

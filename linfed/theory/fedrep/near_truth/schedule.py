@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.checks import check_integer, check_noise_std, check_number
-from linfed.theory.fedrep.arguments import Clients, checked_isotropic_sizes, checked_steps, set_share
+from linfed.theory.drawn_clients import set_share
+from linfed.theory.fedrep.arguments import Clients, checked_isotropic_sizes, checked_steps
 
 
 def best_step_schedule(
@@ -56,7 +57,7 @@ def best_step_schedule(
 
     Returns
     -------
-    ndarray (rounds,)
+    ndarray (n_rounds,)
         Step sizes, accepted as `step_size` by `linfed.FedRep`.
 
     Raises
@@ -77,11 +78,11 @@ def best_step_schedule(
 
         eta = a q / (a^2 q (1-q) + F q (1-q)^2 + V)
 
-    If the clients are equal and all participate, this is ``c q/(c^2 q + c g q + v)`` near B*,
-    with g of `one_round_factor` and ``v = (d-k) (s^2 + (c/(m p)) sigma^2 (1 + sigma^2/(m-k-1)))``. Noise on the message
-    also changes the part of B inside B*. This is neglected: at q = 0.5 the measured q is 2 to 3 % larger (d = 20 to
-    50). Since r+ grows with q at every eta, the best step size for a round is also best for all later rounds. Without
-    noise it converges to `best_step_size`. With noise it behaves as ``1/(c t)``, see `schedule_asymptote`.
+    If the clients are equal and all participate, this is ``c q/(c^2 q + c g q + v)`` near B*, with g of
+    `one_round_factor` and ``v = (d-k) (s^2 + (c/(m p)) sigma^2 (1 + sigma^2/(m-k-1)))``. Noise on the message also
+    changes the part of B inside B*. This is neglected: at q = 0.5 the measured q is 2 to 3 % larger (d = 20 to 50).
+    Since r+ grows with q at every eta, the best step size for a round is also best for all later rounds. Without noise
+    it converges to `best_step_size`. With noise it behaves as ``1/(c t)``, see `schedule_asymptote`.
 
     If clients differ, the heads must be unrelated to their numbers of samples, noise levels and weights:
     ``(1/n) sum_i w_i w_i' = I`` must also hold in each group of equal clients.
@@ -135,14 +136,14 @@ def mean_squared_sine(
 
     Parameters
     ----------
-    step_size : float or array_like (rounds,)
+    step_size : float or array_like (n_rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
     dim, rank, n_clients, n_samples, noise_std, n_rounds, delta, participants, weights, message_noise_std
         As in `best_step_schedule`; T >= 0.
 
     Returns
     -------
-    ndarray (rounds + 1,)
+    ndarray (n_rounds + 1,)
         ``||(I - B*B*')B||_F^2 / k`` of a typical run, from the initial value on.
 
     Raises
@@ -204,7 +205,7 @@ def schedule_asymptote(
 
     Returns
     -------
-    ndarray (rounds + 1,)
+    ndarray (n_rounds + 1,)
         Mean squared tangents, from the initial value on.
 
     Raises

@@ -68,8 +68,8 @@ def optimal_weights(
     Notes
     -----
     With weights omega_i of mean 1, ``c_i = 1 - k/m_i``, ``s_i = sigma_i^2/(m_i-k-1)`` and means over clients, a round
-    at ``E D'D = q I`` contracts the tangents D by ``I - eta G`` and adds ``eta^2 V`` to ``E D'D``, with (up to ``eta^2
-    (n-p)/(p (n-1)) q G^2``, which adds a constant to the trace below)
+    at ``E D'D = q I`` contracts the tangents D by ``I - eta G`` and adds ``eta^2 V`` to ``E D'D``, with (up to
+    ``eta^2 (n-p)/(p (n-1)) q G^2``, which adds a constant to the trace below)
 
     .. math::
 
@@ -90,8 +90,8 @@ def optimal_weights(
     Special cases, up to scale:
 
     - ``omega_i = m_i/sigma_i^2`` for any heads, if ``s_i`` is small compared with the heads.
-    - ``omega_i = m_i/(sigma_i^2 (1 + k s_i/||w_i||^2))`` if the heads are unrelated to m and sigma, with ``mean_i w_i
-      w_i' = lambda I``. The second factor is due to the error of the heads.
+    - ``omega_i = m_i/(sigma_i^2 (1 + k s_i/||w_i||^2))`` if the heads are unrelated to m and sigma, with
+      ``mean_i w_i w_i' = lambda I``. The second factor is due to the error of the heads.
     - ``omega_i = c_i/v_i`` for such heads of equal length at any q, with ``v_i = lambda alpha_i + beta_i``. If all
       clients participate, the best step size then gives ``1/q+ = 1/q + lambda^2 mean_i[c_i^2/v_i(q)]``: information
       adds over clients and rounds.

@@ -22,7 +22,7 @@ class UnnormalizedEvolution(StateEvolution):
     ----------
     distance, N, Q : ndarray
         As in `StateEvolution`, for the Q factor of B.
-    squared_length : ndarray (rounds + 1,)
+    squared_length : ndarray (n_rounds + 1,)
         Mean of the squared singular values of B. The effective step size of a round is ``step_size / squared_length``.
 
     Examples
@@ -77,8 +77,8 @@ def unnormalized_evolution(
     The prediction describes ``lf.FedRep(..., orthonormalize=False)`` with exact heads. With ``B = B_q R`` and
     orthonormal B_q, a step eta on B is a step ``eta (R R')^{-1}`` on B_q. For ``R R' = s I`` a round is
     `one_round_means` with step size ``eta/s``, and ``s+ = s tr(N~'N~ + Q~)/k``. The messages are orthogonal to B, so s
-    never falls. The median and the band of runs are given by `second_order_evolution` with the step sizes ``step_size /
-    squared_length``.
+    never falls. The median and the band of runs are given by `second_order_evolution` with the step sizes
+    ``step_size / squared_length``.
 
     It was compared with 300 runs in 6 settings. From ``n_samples = k + 4`` on, the squared length is at most 4 % below
     the mean of runs. At k + 3, with 12 clients and large noise, it is up to 12 % below. As in `state_evolution`, the
@@ -160,11 +160,10 @@ def norm_growth(
     Notes
     -----
     This is the limit of `unnormalized_evolution` near B* for small step sizes, on fresh standard Gaussian samples, for
-    heads of length sqrt(k) with ``(1/n)
-    sum_i w_i w_i' = I``. There ``s+ = s + eta^2 v/s``, where v is the variance of the averaged message per column,
-    hence ``s^2 = 1 + 2 eta^2 v t``. The effective step size ``eta/s`` decreases, and the noise floor falls as
-    ``t^{-1/4}``. When B is at the floor, its distance adds a share of about ``c eta/(2 s)`` to v, so B initially grows
-    faster than C.
+    heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``. There ``s+ = s + eta^2 v/s``, where v is the variance of
+    the averaged message per column, hence ``s^2 = 1 + 2 eta^2 v t``. The effective step size ``eta/s`` decreases, and
+    the noise floor falls as ``t^{-1/4}``. When B is at the floor, its distance adds a share of about ``c eta/(2 s)`` to
+    v, so B initially grows faster than C.
 
     **Deviations**: not in the paper.
 

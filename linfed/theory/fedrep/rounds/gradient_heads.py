@@ -26,15 +26,15 @@ class GradientHeadsEvolution(StateEvolution):
 
     Parameters
     ----------
-    distance : ndarray (rounds + 1,) or (trials, rounds + 1)
+    distance : ndarray (n_rounds + 1,) or (trials, n_rounds + 1)
         Median over runs of the sine of the largest principal angle between B and B*.
-    N, Q : ndarray (rounds + 1, k, k) or (trials, rounds + 1, k, k)
+    N, Q : ndarray (n_rounds + 1, k, k) or (trials, n_rounds + 1, k, k)
         Means of ``B*'B`` and ``B'(I - B*B*')B``.
-    head_gap : ndarray (rounds + 1,) or (trials, rounds + 1)
+    head_gap : ndarray (n_rounds + 1,) or (trials, n_rounds + 1)
         Root mean square over all clients of ``||w_i - B'phi_i||``, the distance from the best head for B.
-    log_std : ndarray (rounds + 1,) or (trials, rounds + 1)
+    log_std : ndarray (n_rounds + 1,) or (trials, n_rounds + 1)
         Standard deviation over runs of the logarithm of the distance.
-    round_log_variance : ndarray (rounds,) or (trials, rounds)
+    round_log_variance : ndarray (n_rounds,) or (trials, n_rounds)
         Relative variance that the participants of a round add to the squared tangents, to first order, in the direction
         in which it is largest. The median is reliable if this is at most 0.4.
 
@@ -70,9 +70,10 @@ def gradient_heads_evolution(
 ) -> GradientHeadsEvolution:
     """Predict the subspace distance of FedRep with gradient heads in every round, without fitted parameters.
 
-    The prediction describes ``lf.FedRep(rank, step_size, heads=lf.GradientHeads(steps=head_steps,
-    step_size=head_step_size))`` on fresh standard Gaussian samples. All heads start at 0. The head of a client changes
-    only if the client participates, and QR does not change the heads.
+    The prediction describes
+    ``lf.FedRep(rank, step_size, heads=lf.GradientHeads(steps=head_steps, step_size=head_step_size))`` on fresh standard
+    Gaussian samples. All heads start at 0. The head of a client changes only if the client participates, and QR does
+    not change the heads.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def gradient_heads_evolution(
         Ambient dimension d >= 2k.
     n_samples : int
         Fresh samples m >= 1 of each participant and round.
-    step_size : float or array_like (rounds,)
+    step_size : float or array_like (n_rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
     n_rounds : int
         T >= 0.

@@ -134,7 +134,7 @@ class HeadsRound:
     def after(self, state: HeadsState, eta: float, alpha: float, rng: Generator) -> HeadsState:
         """Return the state after a round, by the formulas of `gradient_heads_evolution`."""
         N, Q, (n, k), p = state.N, state.Q, self.W.shape, self.participants
-        eye, root, copies = np.eye(k), _root(Q), state.lag.shape[1] // n
+        eye, root, copies = np.eye(k), _cholesky(Q), state.lag.shape[1] // n
         H = _polar(N)
         P = H @ Q @ H.T  # I - N N'
         chosen = np.arange(copies * n)
@@ -176,7 +176,7 @@ class HeadsRound:
         lags[:, chosen] = sent.lag
         lags += np.tile(turned.T @ self.W.T, copies)
 
-        now = _root(Q_after)
+        now = _cholesky(Q_after)
         if root is None or now is None:
             return HeadsState(N_after, Q_after, lags, np.zeros_like(state.chance))
         back = np.linalg.solve(now, np.linalg.inv(R).T)
@@ -253,8 +253,8 @@ def medians(N: Array, Q: Array, chance: Array) -> tuple[Array, Array]:
 
     Parameters
     ----------
-    N, Q : ndarray (rounds + 1, k, k)
-    chance : ndarray (rounds + 1, K, K)
+    N, Q : ndarray (n_rounds + 1, k, k)
+    chance : ndarray (n_rounds + 1, K, K)
 
     Notes
     -----
@@ -269,7 +269,7 @@ def medians(N: Array, Q: Array, chance: Array) -> tuple[Array, Array]:
     out = np.zeros((2, len(Q)))
     out[0] = np.sqrt(np.clip(np.linalg.eigvalsh(Q)[:, -1], 0.0, 1.0))
     for t in range(len(Q)):
-        C = _root(Q[t])
+        C = _cholesky(Q[t])
         if C is None or not chance[t].any():
             continue
         values, vectors = np.linalg.eigh(chance[t])
@@ -292,7 +292,7 @@ def _polar(N: Array) -> Array:
     return np.asarray(U @ Vt)
 
 
-def _root(Q: Array) -> Array | None:
+def _cholesky(Q: Array) -> Array | None:
     """Return the Cholesky factor, or None if Q is not positive definite."""
     try:
         return np.asarray(np.linalg.cholesky(Q), dtype=np.float64)

@@ -92,17 +92,17 @@ class HeadTensors:
     def of(cls, W: Array) -> HeadTensors:
         """Compute the moments of heads (trials, n, k) in blocks of clients, at a cost of O(n k^8/576)."""
         trials, n, k = W.shape
-        monomials = math.comb(k + 3, 4)
-        check_fits(2.0 * trials * monomials**2, f"the moments of order eight for rank = {k}", "use a smaller rank")
-        packing = Packing.of(k)
-        M, K = len(packing.fours), len(packing.twos)
+        number = math.comb(k + 3, 4)
+        check_fits(2.0 * trials * number**2, f"the moments of order eight for rank = {k}", "use a smaller rank")
+        monomials = Monomials.of(k)
+        M, K = len(monomials.fours), len(monomials.twos)
         second, fourth = np.zeros((trials, k, k)), np.zeros((trials, M))
         sixth, eighth = np.zeros((trials, M, K)), np.zeros((trials, M, M))
         for t in range(trials):
             for _, clients in client_blocks(1, n, M):
                 w = np.ascontiguousarray(W[t, clients].T)
-                twos = w[packing.twos[:, 0]] * w[packing.twos[:, 1]]
-                fours = twos[packing.fours[:, 0]] * twos[packing.fours[:, 1]]
+                twos = w[monomials.twos[:, 0]] * w[monomials.twos[:, 1]]
+                fours = twos[monomials.fours[:, 0]] * twos[monomials.fours[:, 1]]
                 second[t] += w @ w.T
                 fourth[t] += fours.sum(axis=1)
                 sixth[t] += fours @ twos.T
@@ -133,10 +133,10 @@ class HeadTensors:
 
     def weighted(self, P: Array) -> Array:
         """Return ``mean_i q_i^j w_i w_i' (x) w_i w_i'`` (3, trials, k^2, k^2), ``q_i = w_i'P w_i``, for j = 0, 1, 2."""
-        packing = Packing.of(P.shape[-1])
-        twos = P[..., packing.twos[:, 0], packing.twos[:, 1]] * packing.times
+        monomials = Monomials.of(P.shape[-1])
+        twos = P[..., monomials.twos[:, 0], monomials.twos[:, 1]] * monomials.times
         products = (twos[..., :, None] * twos[..., None, :]).reshape(*twos.shape[:-1], -1)
-        fours = np.add.reduceat(np.take(products, packing.order, axis=-1), packing.starts, axis=-1)
+        fours = np.add.reduceat(np.take(products, monomials.order, axis=-1), monomials.starts, axis=-1)
         packed = np.empty((3, *fours.shape))
         packed[0], packed[1] = self.fourth, (self.sixth @ twos[..., None])[..., 0]
         packed[2] = (self.eighth @ fours[..., None])[..., 0]
@@ -144,7 +144,7 @@ class HeadTensors:
 
     def _spread(self, packed: Array) -> Array:
         k = self.second.shape[-1]
-        return np.take(packed, Packing.of(k).where, axis=-1).reshape(*packed.shape[:-1], k * k, k * k)
+        return np.take(packed, Monomials.of(k).where, axis=-1).reshape(*packed.shape[:-1], k * k, k * k)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class OwnWeights:
 
 
 @dataclass(frozen=True)
-class Packing:
+class Monomials:
     """Positions of the entries of symmetric tensors in the list of monomials.
 
     Parameters
@@ -216,16 +216,16 @@ class Packing:
     where: Indices
 
     @classmethod
-    def of(cls, k: int) -> Packing:
-        """Return the packing for k coordinates."""
-        if k not in _PACKINGS:
+    def of(cls, k: int) -> Monomials:
+        """Return the monomials of k coordinates."""
+        if k not in _MONOMIALS:
             twos = list(itertools.combinations_with_replacement(range(k), 2))
             of_two: dict[tuple[int, ...], int] = {two: index for index, two in enumerate(twos)}
             fours = list(itertools.combinations_with_replacement(range(k), 4))
             of_four: dict[tuple[int, ...], int] = {four: index for index, four in enumerate(fours)}
             products = np.array([of_four[tuple(sorted(a + b))] for a in twos for b in twos])
             order = np.argsort(products, kind="stable")
-            _PACKINGS[k] = cls(
+            _MONOMIALS[k] = cls(
                 twos=np.array(twos),
                 times=np.array([1.0 if a == b else 2.0 for a, b in twos]),
                 fours=np.array([(of_two[four[:2]], of_two[four[2:]]) for four in fours]),
@@ -233,10 +233,10 @@ class Packing:
                 starts=np.searchsorted(products[order], np.arange(len(fours))),
                 where=np.array([of_four[tuple(sorted(four))] for four in itertools.product(range(k), repeat=4)]),
             )
-        return _PACKINGS[k]
+        return _MONOMIALS[k]
 
 
-_PACKINGS: dict[int, Packing] = {}
+_MONOMIALS: dict[int, Monomials] = {}
 
 
 def mean_map(T: Array, moments: RoundMoments, step_size: float) -> Array:
@@ -256,10 +256,11 @@ def mean_map(T: Array, moments: RoundMoments, step_size: float) -> Array:
 
     Notes
     -----
-    In the frame in which ``N = (I + T)^{-1/2}`` the square roots cancel. With ``P = T (I + T)^{-1}`` and ``A = I + eta
-    P Gamma`` the result is ``A^{-T} [(I - eta Gamma (I - P)) T (I - eta (I - P) Gamma) + eta^2 (..)] A^{-1}``, where
-    Gamma is `RoundMoments.pull`. The omitted part is V and F of `one_round_means` with w_i instead of a_i and ``I + T``
-    instead of I.
+    In the frame in which ``N = (I + T)^{-1/2}`` the square roots cancel. With ``P = T (I + T)^{-1}`` and
+    ``A = I + eta P Gamma`` the result is
+    ``A^{-T} [(I - eta Gamma (I - P)) T (I - eta (I - P) Gamma) + eta^2 (..)] A^{-1}``, where Gamma is
+    `RoundMoments.pull`. The omitted part is V and F of `one_round_means` with w_i instead of a_i and ``I + T`` instead
+    of I.
     """
     k, clients, eta = T.shape[1], moments.clients, np.float64(step_size)
     rows, columns, scale = packing(k)

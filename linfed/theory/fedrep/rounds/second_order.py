@@ -13,7 +13,7 @@ import numpy.typing as npt
 from linfed._types import Array, Indices
 from linfed.checks import check_array, check_number
 from linfed.numerics import trailing as last
-from linfed.numerics.linalg import eigh, quiet, symmetric
+from linfed.numerics.linalg import quiet, symmetric, symmetric_root
 from linfed.system.memory import check_fits
 from linfed.theory.fedrep.arguments import Clients, checked_steps, start_at, trial_count
 from linfed.theory.fedrep.near_truth.any_heads import LocalMap
@@ -59,13 +59,13 @@ class SecondOrder:
 
     Parameters
     ----------
-    distance : ndarray (rounds + 1,) or (trials, rounds + 1)
+    distance : ndarray (n_rounds + 1,) or (trials, n_rounds + 1)
         Median over runs of the sine of the largest principal angle between B and B*.
     low, high : ndarray, as `distance`
         10 % and 90 % quantiles of the distance over runs.
     log_std : ndarray, as `distance`
         Standard deviation of the logarithm of the distance over runs.
-    round_log_variance : ndarray (rounds,) or (trials, rounds)
+    round_log_variance : ndarray (n_rounds,) or (trials, n_rounds)
         Variance that a single round adds to the logarithm of the largest squared tangent.
 
     Examples
@@ -108,7 +108,7 @@ def second_order_evolution(
         As in `state_evolution`.
     n_samples : int or array_like (n,)
         Fresh samples m >= k + 4 of each participant and round, equal for all clients, or one number for each client.
-    step_size : float or array_like (rounds,)
+    step_size : float or array_like (n_rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
     delta : float, optional
         As in `state_evolution`, but below 1.
@@ -207,7 +207,9 @@ def second_order_evolution(
         if not stacked.any(axis=(-2, -1)).all():
             raise ValueError(f"W of shape {heads.shape} must not be 0 for all clients: B would learn no direction")
         a_round, turn = Round.of(stacked, clients)
-        across = _root(turn.mT @ symmetric(np.asarray(np.linalg.solve(N.mT, np.linalg.solve(N.mT, Q).mT))) @ turn)
+        across = symmetric_root(
+            turn.mT @ symmetric(np.asarray(np.linalg.solve(N.mT, np.linalg.solve(N.mT, Q).mT))) @ turn
+        )
         L = np.asarray(np.linalg.qr(across, mode="r")).mT
         draws, whole = CholeskyChart.of(k).draws, max(len(L), len(stacked))
         L = np.broadcast_to(L, (whole, k, k))
@@ -326,7 +328,7 @@ def _mean_square(near: LocalMap, step_size: float) -> Array:
 def _in_parts(
     start: Callable[[Indices], tuple[Array, Array]], trials: Indices, a_round: Round, steps: Sequence[float]
 ) -> Array:
-    """Compute quantiles, spread and kick of some trials in all rounds, (5, trials, rounds + 1).
+    """Compute quantiles, spread and kick of some trials in all rounds, (5, trials, n_rounds + 1).
 
     `start` returns the initial points of trials and their centre.
     """
@@ -339,7 +341,7 @@ def _in_parts(
 
 
 def _evolved(points: Array, middle: Array, a_round: Round, steps: Sequence[float]) -> Array:
-    """Compute quantiles, spread and kick of all rounds, (5, trials, rounds + 1).
+    """Compute quantiles, spread and kick of all rounds, (5, trials, n_rounds + 1).
 
     The initial points (trials, k, k, draws) and their centre `middle` (trials, k, k) are lower triangular factors of T.
     """
@@ -392,7 +394,7 @@ def _no_digits(step_size: float, number: int, squared: Array, clients: Clients) 
         return _too_small(clients)
     if (squared.min(axis=-1) < WIDEST * squared.max(axis=-1)).any():
         return ValueError(
-            f"rounds must be below {number}: from this round on the distances of runs are spread over more than "
+            f"n_rounds must be below {number}: from this round on the distances of runs are spread over more than "
             f"{-0.5 * np.log10(WIDEST):.0f} decades, which second order cannot predict"
         )
     return too_large(step_size, number)
@@ -436,7 +438,7 @@ class Statistics:
         return fine
 
     def filled(self) -> Array:
-        """Return the statistics of all rounds, (5, trials, rounds)."""
+        """Return the statistics of all rounds, (5, trials, n_rounds)."""
         self._flush()
         return self._statistics
 
@@ -534,9 +536,3 @@ class CholeskyChart:
         entries = Y[:, self.rows, self.columns]
         entries[:, self.diagonal] = 2.0 * np.log(entries[:, self.diagonal])
         return entries
-
-
-def _root(A: Array) -> Array:
-    """Return the symmetric square root of each positive semi-definite matrix; eigenvalues below 0 count as 0."""
-    values, vectors = eigh(A)
-    return (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ vectors.mT

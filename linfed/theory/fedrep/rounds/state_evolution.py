@@ -20,12 +20,12 @@ from linfed._types import Array, Indices
 from linfed.checks import check_array, check_noise_std, check_number, check_shape
 from linfed.numerics.linalg import client_blocks, one_blas_thread, symmetric
 from linfed.system.memory import check_fits
+from linfed.theory.drawn_clients import set_share
 from linfed.theory.fedrep.arguments import (
     ORTHONORMAL_TOLERANCE,
     Clients,
     checked_sizes,
     checked_steps,
-    set_share,
     start_at,
     trial_count,
 )
@@ -37,9 +37,9 @@ class StateEvolution:
 
     Parameters
     ----------
-    distance : ndarray (rounds + 1,) or (trials, rounds + 1)
+    distance : ndarray (n_rounds + 1,) or (trials, n_rounds + 1)
         Sine of the largest principal angle between B and B*, ``sqrt(lambda_max(Q))``.
-    N, Q : ndarray (rounds + 1, k, k) or (trials, rounds + 1, k, k)
+    N, Q : ndarray (n_rounds + 1, k, k) or (trials, n_rounds + 1, k, k)
         ``B*'B`` and ``B'(I - B*B*')B``, up to a common rotation of B's columns.
 
     Examples
@@ -86,7 +86,7 @@ def state_evolution(
         Fresh samples m >= k + 2 of each participant and round, equal for all clients, or one number for each client;
         m > k + 3 is recommended (see Notes). With noise on the mean message also m <= k for all clients, whose messages
         are then 0.
-    step_size : float or array_like (rounds,)
+    step_size : float or array_like (n_rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
     n_rounds : int
         T >= 0.
@@ -235,12 +235,13 @@ def one_round_means(
             \qquad D = d - k - \operatorname{tr} Q
 
     This follows from the distribution of a client's message with exact heads. Let ``e = (I - BB')phi`` and let r be the
-    residual. Then ``X'r = -x e + sqrt(x) h`` with ``x ~ chi^2_{m-k}`` and h Gaussian with covariance ``tau^2 (I - BB')
-    - e e'``. It is independent of the head ``w = a + tau (Z'Z)^{-1/2} g``, where ``Z'Z`` is a Wishart matrix. Hence ``E
-    w w' = a a' + tau^2/(m-k-1) I`` and ``E ||(I - B*B*')X'r||^2 = (m-k) ((m-k+1) q + tau^2 D)``. V is due to the
-    samples and to noise on the message, F due to client sampling. For d much larger than k and m, p = n and s = 0, V is
-    close to ``(d - k) (c/(m p)) mean_i tau_i^2 (a_i a_i' + tau_i^2/(m-k-1) I)``. If clients differ, the messages of two
-    participants remain uncorrelated given B, so each of them enters with its own m_i, sigma_i and omega_i.
+    residual. Then ``X'r = -x e + sqrt(x) h`` with ``x ~ chi^2_{m-k}`` and h Gaussian with covariance
+    ``tau^2 (I - BB') - e e'``. It is independent of the head ``w = a + tau (Z'Z)^{-1/2} g``, where ``Z'Z`` is a Wishart
+    matrix. Hence ``E w w' = a a' + tau^2/(m-k-1) I`` and ``E ||(I - B*B*')X'r||^2 = (m-k) ((m-k+1) q + tau^2 D)``. V is
+    due to the samples and to noise on the message, F due to client sampling. For d much larger than k and m, p = n and
+    s = 0, V is close to ``(d - k) (c/(m p)) mean_i tau_i^2 (a_i a_i' + tau_i^2/(m-k-1) I)``. If clients differ, the
+    messages of two participants remain uncorrelated given B, so each of them enters with its own m_i, sigma_i and
+    omega_i.
 
     The cost is O(n k^4), in blocks of clients.
 
@@ -282,9 +283,9 @@ class RoundMoments:
     noise : ndarray (3, k, k)
         Means of ``w_i w_i'`` with the weights ``g sigma^2``, ``g sigma^2 (m-k+1)/nu`` and ``g sigma^2/nu``.
     fourth : ndarray (5, k(k+1)/2, k(k+1)/2)
-        Means of ``f_i f_i'`` with the weights ``g + share (omega c)^2``, g, ``g (m-k+1)/nu``, ``g/nu`` and ``(omega
-        c)^2/p``, where f_i has the entries of ``w_i w_i'`` as in `packed`. Then ``f_i . packed(A) = w_i'A w_i`` for a
-        symmetric A.
+        Means of ``f_i f_i'`` with the weights ``g + share (omega c)^2``, g, ``g (m-k+1)/nu``, ``g/nu`` and
+        ``(omega c)^2/p``, where f_i has the entries of ``w_i w_i'`` as in `packed`. Then
+        ``f_i . packed(A) = w_i'A w_i`` for a symmetric A.
     floor : ndarray ()
         ``mean_i g_i sigma_i^4/nu_i``.
     clients : Clients
@@ -448,7 +449,7 @@ def _means(N: Array, Q: Array, moments: RoundMoments, step_size: float) -> tuple
 
 
 def _evolved(N: Array, Q: Array, moments: RoundMoments, steps: Sequence[float]) -> tuple[Array, Array]:
-    """Return N and Q after every round, each (rounds + 1, k, k)."""
+    """Return N and Q after every round, each (n_rounds + 1, k, k)."""
     paths = np.empty((len(steps) + 1, *N.shape)), np.empty((len(steps) + 1, *Q.shape))
     paths[0][0], paths[1][0] = N, Q
     for t, step_size in enumerate(steps, 1):

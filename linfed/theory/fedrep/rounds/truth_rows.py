@@ -77,7 +77,7 @@ class TruthRows:
         ----------
         mean, spread : ndarray (R, k) and (R, k, k)
             Mean and covariance of each row of B.
-        setting : Setting
+        setting : RoundSizes
         """
         n, k, m = len(self.points), mean.shape[1], setting.n_samples
         c, spare = 1.0 - k / m, m - k - 1

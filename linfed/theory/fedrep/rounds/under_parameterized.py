@@ -39,12 +39,12 @@ class UnderParameterizedEvolution:
 
     Parameters
     ----------
-    distance : ndarray (rounds + 1,) or (trials, rounds + 1)
+    distance : ndarray (n_rounds + 1,) or (trials, n_rounds + 1)
         Median over runs of the sine of the largest principal angle between B and ``U_k``, the top-k left singular
         subspace of ``Phi = [phi_1 .. phi_n]``.
-    inside, outside : ndarray (rounds + 1,) or (trials, rounds + 1)
+    inside, outside : ndarray (n_rounds + 1,) or (trials, n_rounds + 1)
         Root mean square Frobenius norms of the part of B orthogonal to U_k, inside and outside the span of the phi_i.
-    chance : ndarray (rounds + 1,) or (trials, rounds + 1)
+    chance : ndarray (n_rounds + 1,) or (trials, n_rounds + 1)
         Root mean square Frobenius norm of the random factor xi, which multiplies the rows below U_k (see Notes). The
         prediction is of first order in xi, so this norm should be small.
 
@@ -125,7 +125,7 @@ def under_parameterized_evolution(
         Ambient dimension d >= 2k, at least r.
     n_samples : int
         Fresh samples m >= k + 2 of each participant and round; m > k + 3 is recommended.
-    step_size : float or array_like (rounds,)
+    step_size : float or array_like (n_rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
     n_rounds : int
         T >= 0.
@@ -243,7 +243,9 @@ def under_parameterized_floor(
 
     Parameters
     ----------
-    V, rank, dim, n_samples, noise_std, participants
+    V : array_like (n, r)
+        Coordinates of the clients' truths as in `under_parameterized_evolution`, without a trial axis.
+    rank, dim, n_samples, noise_std, participants
         As in `under_parameterized_evolution`.
     step_size : float
         Step size eta > 0, below ``2/(c (lambda_1 - lambda_d))`` with ``c = 1 - k/m``. The smallest eigenvalue lambda_d
@@ -267,9 +269,9 @@ def under_parameterized_floor(
         S_q[p, p'] = eta^2 V_q[p, p'] / (1 - (1 - eta c (lambda_p - lambda_q)) (1 - eta c (lambda_p' - lambda_q)))
         inside^2 + outside^2 = sum_q tr S_q
 
-    to leading order in eta. There is a floor even *without label noise*: ``tau_i^2 = ||(I - U_k U_k')phi_i||^2 +
-    sigma^2`` contains the part of phi_i that the model cannot express. The floor is proportional to sqrt(eta) and to
-    gap^(-1/2).
+    to leading order in eta. There is a floor even *without label noise*:
+    ``tau_i^2 = ||(I - U_k U_k')phi_i||^2 + sigma^2`` contains the part of phi_i that the model cannot express. The
+    floor is proportional to sqrt(eta) and to gap^(-1/2).
 
     *Accuracy.* In six settings with 500 runs each (with and without label noise, r = 4 to d, p < n) the root mean
     square is within 1 % at eta lambda_1 = 0.04 to 0.08, and 0 to 4 % too low at 0.15 to 0.3.
@@ -330,7 +332,7 @@ def _rows(V: Array, rank: int, setting: RoundSizes) -> TruthRows:
 
 
 def _path(rows: TruthRows, start: Start, setting: RoundSizes, steps: Sequence[float]) -> Array:
-    """Return median distance and root mean square lengths inside, outside and of xi, (4, rounds + 1)."""
+    """Return median distance and root mean square lengths inside, outside and of xi, (4, n_rounds + 1)."""
     k, c = start.mean.shape[1], 1.0 - start.mean.shape[1] / setting.n_samples
     eye, moved = np.eye(k), np.tile(np.eye(k), (len(rows.values), 1, 1))
     mean, uniform = start.mean, start.second.any(axis=(1, 2))

@@ -214,8 +214,8 @@ def fedrep_predicted_samples(
     Returns
     -------
     float
-        ``k + 1 + M + A/2 + sqrt(A^2/4 + A b)``, with ``r = 1 - exponent/2`` and z the normal quantile of ``1 -
-        allowed``::
+        ``k + 1 + M + A/2 + sqrt(A^2/4 + A b)``, with ``r = 1 - exponent/2`` and z the normal quantile of
+        ``1 - allowed``::
 
             M = eta k (d-k+1) / (p (2 - exponent E_0 - eta))
             A = (z/r)^2 k / (p E_0 sigma_min^2),   b = dist_0^2 k / sigma_min^2
@@ -230,8 +230,8 @@ def fedrep_predicted_samples(
     The sum has three parts. For m <= k, B does not move; this gives k + 1. M is the m at which the mean square near B*
     falls as fast as the bound (as in `one_round_factor`). A and b describe the first rounds. Along the weakest
     direction the angle falls by ``eta c s sigma_min^2``, where c and s are its cosine and sine. The bound leaves the
-    share r of this decrease for fluctuations. The standard deviation of the decrease, a sum over p clients, is ``eta s
-    sqrt((k/(p m)) (sigma_min^2 + s^2 k/m))``. The result is solved for m.
+    share r of this decrease for fluctuations. The standard deviation of the decrease, a sum over p clients, is
+    ``eta s sqrt((k/(p m)) (sigma_min^2 + s^2 k/m))``. The result is solved for m.
 
     The sum interpolates between these parts and is not exact. If all directions are equally strong, the largest of k
     fluctuations matters, which the sum does not contain. It is then too low by a factor of 2 (at k = 2 from 0.998, and
@@ -301,11 +301,23 @@ def fedrep_step_limit(largest: npt.ArrayLike) -> Array:
 def fedrep_failure_probability(n_rounds: int, *, dim: int, rank: int, participants: int) -> float:
     """Return Theorem 1's probability that its bound fails in at least one of T rounds, at most 1.
 
+    Parameters
+    ----------
+    n_rounds : int
+        Number of rounds T >= 0.
+    dim, rank, participants : int
+        Ambient dimension d, columns k of B, and participants p of a round.
+
     Returns
     -------
     float
-        ``T exp(-100 min(k^2 log p, d))``. With one participant this is at least 1, so the theorem guarantees nothing.
-        With two or more it is at most ``8e-31 T``.
+        The smaller of 1 and ``T exp(-100 min(k^2 log p, d))``. With one participant this is 1 for all T >= 1, so the
+        theorem guarantees nothing. With two or more it is at most ``8e-31 T``.
+
+    Raises
+    ------
+    ValueError
+        If `rank` or `participants` is not an integer of at least 1, or `n_rounds` not one of at least 0.
 
     References
     ----------
@@ -324,7 +336,7 @@ def head_singular_values(W: npt.ArrayLike, participants: npt.ArrayLike | None = 
     ----------
     W : array_like (trials, n, k)
         True heads, in the coordinates of the orthonormal B*.
-    participants : array_like of int (trials, rounds, p), optional
+    participants : array_like of int (trials, n_rounds, p), optional
         Participant sets. By default the only set contains all clients (p = n).
 
     Returns

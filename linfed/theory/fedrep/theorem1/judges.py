@@ -147,10 +147,10 @@ def same_batch_gaps(steps: Iterable[Round], algorithm: FedRep) -> tuple[Array, A
 
     Returns
     -------
-    gaps : ndarray (trials, rounds)
+    gaps : ndarray (trials, n_rounds)
         Largest entry of the difference of the two sides divided by the largest entry of the right side. If larger, the
         largest difference between B of the run and the Q factor.
-    inverse : ndarray (trials, rounds)
+    inverse : ndarray (trials, n_rounds)
         ``||R^{-1}||_2``.
 
     Notes

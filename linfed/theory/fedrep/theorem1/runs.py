@@ -42,7 +42,7 @@ def participant_sets(
 
     Returns
     -------
-    ndarray of int (trials, rounds, p) or None
+    ndarray of int (trials, n_rounds, p) or None
         None if all clients participate, or if there are no rounds.
     """
     sizes = {"n_clients": n_clients, "n_rounds": n_rounds, "n_trials": trials}

@@ -114,7 +114,7 @@ def rivals(part: lf.Table) -> lf.Table:
 
 
 FACTOR = DUAN.adding("the factor is our threshold, chosen after a first run")
-NEVER = "With one penalty, ARMUL is at most a constant worse than the better of local and pooled fits"
+NEVER = "With one penalty, ARMUL's excess risk is at most 4 times the better end's, a factor chosen after a first run"
 WORST = c.measured(
     "inliers' excess risk divided by that of the better of local and pooled fits, medians over trials, worst point",
     worst_ratio,

@@ -26,6 +26,7 @@ def test_what_is_counted():
     fails = Hypothesis(text="n > 1", left=2.0, right=1.0)
     found = [finding(theorem=True, **one) for one in ({}, {"vacuous": "nothing"}, {}, {"hypotheses": (fails,)})]
     assert vocabulary.verdicts(found) == "HOLDS 2, VACUOUS 1, HYPOTHESES FAIL 1"
+    assert vocabulary.verdicts([finding(low=0.4), finding(low=0.4), finding()]) == "SUPPORTED 1, INCONCLUSIVE 2"
     assert vocabulary.tally(found, "HOLDS") == 2
     assert len(vocabulary.judged(found)) == 3
     assert vocabulary.all_counts([finding(detail="49 of 50"), finding(detail="7 of 50")], 0) == [49, 7]

@@ -226,7 +226,7 @@ def near_truth_factor(
 
     The map is the limit of `one_round_means` for Q -> 0. It is linear and maps positive matrices to positive matrices,
     so its spectral radius is its largest eigenvalue. Without compression the map is symmetric, and the radius a convex
-    function of eta. For heads of length sqrt(k) with Gamma = I the result without compression equals
+    function of eta. For heads of length sqrt(k) with ``mean_i w_i w_i' = I`` the result without compression equals
     `one_round_factor`. Single runs stay below the mean square, clearly so if d is small. The cost is O(n k^4 + k^6).
 
     **Deviations**: not in the paper.
@@ -270,7 +270,8 @@ def stability_edge(
     -------
     float, or ndarray (trials,) if W has a trial axis
         Step size at which `near_truth_factor` reaches 1, computed as a generalised eigenvalue. It is twice
-        `best_step_size` for heads of length sqrt(k) with Gamma = I, and 0 for heads that span fewer than k dimensions.
+        `best_step_size` for heads of length sqrt(k) with ``mean_i w_i w_i' = I``, and 0 for heads that span fewer than
+        k dimensions.
 
     Raises
     ------
@@ -323,7 +324,8 @@ def local_best_step(
     Returns
     -------
     float, or ndarray (trials,) if W has a trial axis
-        `best_step_size` for heads of length sqrt(k) with Gamma = I; 0 for heads that span fewer than k dimensions.
+        `best_step_size` for heads of length sqrt(k) with ``mean_i w_i w_i' = I``; 0 for heads that span fewer than k
+        dimensions.
 
     Raises
     ------

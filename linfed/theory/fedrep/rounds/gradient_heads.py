@@ -88,7 +88,7 @@ def gradient_heads_evolution(
     n_rounds : int
         T >= 0.
     head_steps : int
-        Number tau >= 1 of gradient steps on the head of a participant.
+        Number of gradient steps on the head of a participant, at least 1.
     head_step_size : float, optional
         Step size alpha > 0 for the heads; by default the step size for B, as in `lf.GradientHeads`.
     noise_std : float
@@ -132,10 +132,10 @@ def gradient_heads_evolution(
         QR      R'R = N~'N~ + Q~,   N <- N~ R^{-1},   Q <- R^{-T} Q~ R^{-1}
         heads   g_i <- g_i + J'w_i* for all clients, J = N before the round minus N after it
 
-    Here e is the relative change of N by a message, and x its change of the tangents ``E~ N~^{-1}``. E is the
-    expectation over the fluctuation of their means over p of n participants. The mean of the squared tangents is
-    therefore correct to second order in this fluctuation. Near B* there is no cancellation, and the distance falls to
-    the limits of floating point.
+    Here e is the relative change of N by a message, and x its change of the tangents ``F~ N~^{-1}`` with
+    ``F = (I - B*B*')B``. E is the expectation over the fluctuation of their means over p of n participants. The mean of
+    the squared tangents is therefore correct to second order in this fluctuation. Near B* there is no cancellation, and
+    the distance falls to the limits of floating point.
 
     The squared tangents of a run fluctuate around their mean. A round changes the relative fluctuation linearly and
     adds three parts: the covariance over participants of ``eta^2 (d - k - ..)/(p m) l w+ w+' + 2 sym(K'Q x)``, the

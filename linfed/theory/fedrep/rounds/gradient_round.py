@@ -64,7 +64,7 @@ class HeadsState:
     N, Q : ndarray (k, k)
         Means of ``B*'B`` and ``B'(I - B*B*')B``.
     lag : ndarray (k, copies n)
-        ``delta_i = w_i - a_i``, head of each client minus its best head ``a_i = N'w_i*``; client ``j % n`` in column j.
+        ``g_i = w_i - a_i``, head of each client minus its best head ``a_i = N'w_i*``; client ``j % n`` in column j.
     chance : ndarray (K, K)
         Covariance of D, where ``C (I + D) C'`` is Q of a run and C is the Cholesky factor of its mean.
     kick : float
@@ -84,7 +84,7 @@ class HeadsState:
 
     @property
     def gap(self) -> float:
-        """Root mean square of ``||delta_i||``."""
+        """Root mean square of ``||g_i||``."""
         return float(np.linalg.norm(self.lag)) / math.sqrt(self.lag.shape[1])
 
 

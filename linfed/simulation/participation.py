@@ -135,15 +135,14 @@ def check_participants(participation: object, n_clients: int, n_rounds: int, n_t
         given = np.array(None)
     if given.dtype.kind not in "iu" or given.ndim not in (2, 3) or given.shape[-1] == 0:
         raise ValueError(
-            f"participation = {short_repr(participation)} must be a share in (0, 1], a count, or an "
-            f"integer array of shape "
-            "(rounds, p) or (trials, rounds, p)"
+            f"participation = {short_repr(participation)} must be a share in (0, 1], a count, or an integer array of "
+            "shape (n_rounds, p) or (trials, n_rounds, p)"
         )
     wanted = (n_rounds,) if given.ndim == 2 else (n_trials, n_rounds)
     if given.shape[:-1] != wanted:
         raise ValueError(
-            f"participation has shape {given.shape}, expected (rounds, p) = ({n_rounds}, p) or "
-            f"(trials, rounds, p) = ({n_trials}, {n_rounds}, p)"
+            f"participation has shape {given.shape}, expected (n_rounds, p) = ({n_rounds}, p) or "
+            f"(trials, n_rounds, p) = ({n_trials}, {n_rounds}, p)"
         )
     if given.size and (given.min() < 0 or given.max() >= n_clients):
         wrong = given.min() if given.min() < 0 else given.max()

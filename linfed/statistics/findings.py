@@ -123,6 +123,9 @@ OWN_THRESHOLD = Source("our threshold", Origin.THRESHOLD)
 OWN_CONJECTURE = Source("our conjecture, without a derivation", Origin.CONJECTURE)
 """Source of a claim that this project has not derived."""
 
+SOURCES = "cite(..), reading(..), OWN_PREDICTION, OWN_THRESHOLD or OWN_CONJECTURE"
+"""What names the source of a claim, in messages."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
@@ -314,9 +317,7 @@ class Finding:
         if self.origin is None and isinstance(self.source, Source):
             object.__setattr__(self, "origin", self.source.origin)
         if not isinstance(self.source, str) or not self.source.strip():
-            raise ValueError(
-                f"source = {short_repr(self.source)} must name the source of the claim: a quotation, or OWN_PREDICTION"
-            )
+            raise ValueError(f"source = {short_repr(self.source)} must name the source of the claim: {SOURCES}")
         for name in ("estimate", "low", "high", "claimed_low", "claimed_high"):
             value = getattr(self, name)
             if not is_real(value):
@@ -457,7 +458,7 @@ REQUIRED = {
     "claim": "precise wording of the claim",
     "setting": "setting of the measurement, e.g. 'n = 100'",
     "statistic": "name of the measured quantity",
-    "source": "source of the claim: a quotation (cite), or OWN_PREDICTION",
+    "source": f"source of the claim: {SOURCES}",
 }
 """Fields of `Finding` that the caller of a judge must give, unless the judge does, with their meanings."""
 

@@ -152,7 +152,7 @@ def test_a_schedule_may_be_set_in_a_grid():
         "negative": ([0.1, -0.2], r"step_size\[1\] = -0.2"),
         "NaN": ([0.1, math.nan], "step_size holds 1 value that is NaN"),
         "empty": ([], r"step_size has shape \(0,\)"),
-        "matrix": (np.ones((2, 2)), r"step_size has shape \(2, 2\), expected \(rounds,\)"),
+        "matrix": (np.ones((2, 2)), r"step_size has shape \(2, 2\), expected \(n_rounds,\)"),
         "no axis": (np.array(0.1), "step_size = array"),
         "words": (["a"], "step_size must be an array"),
         "function of no number": (lambda round_: None, r"step_size\(1\) = None"),

@@ -94,7 +94,7 @@ ALGORITHMS = {
         lambda: fedrep(rotate_heads=True, orthonormalize=False),
         ["rotate_heads = True", "orthonormalize = True"],
     ),
-    "a step size of two axes": (lambda: fedrep(step_size=ones(2, 2)), ["step_size has shape (2, 2)", "(rounds,)"]),
+    "a step size of two axes": (lambda: fedrep(step_size=ones(2, 2)), ["step_size has shape (2, 2)", "(n_rounds,)"]),
     "no algorithm": (lambda: run("FedRep"), ["algorithm = 'FedRep'", "lf.FedRep(rank=2"]),
     "an algorithm's class": (lambda: run(lf.FedRep), ["algorithm = ", "lf.FedRep(rank=2"]),
     "the wrong half of FLUTE": (lambda: flute(gradient_factor=3), ["gradient_factor = 3 ", "1", "2"]),
@@ -127,7 +127,7 @@ INITIAL = {
     ),
 }
 RUNS = {
-    "a word": (lambda: run(participation="all"), ["participation = 'all'", "share in (0, 1]", "(rounds, p)"]),
+    "a word": (lambda: run(participation="all"), ["participation = 'all'", "share in (0, 1]", "(n_rounds, p)"]),
     "n_rounds": (lambda: run(n_rounds=-1), ["n_rounds = -1", "integer of at least 0"]),
     "trials": (lambda: run(trials=1.5), ["trials = 1.5", "integer of at least 1"]),
     "a seed": (lambda: run(seed=(1, -2)), ["seed = -2", "integer of at least 0"]),

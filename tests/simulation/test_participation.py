@@ -130,7 +130,7 @@ BAD = {
     "a negative client": ([[0, -2], [1, 2]], ["the index -2", "n_clients - 1 = 7"]),
     "an unknown client": ([[0, 1], [1, 8]], ["the index 8", "n_clients - 1 = 7"]),
     "a client twice": ([[0, 1], [3, 3]], ["a client twice"]),
-    "other rounds": ([[0, 1]], ["shape (1, 2)", "(rounds, p) = (2, p)"]),
+    "other rounds": ([[0, 1]], ["shape (1, 2)", "(n_rounds, p) = (2, p)"]),
     "other trials": (np.zeros((3, 2, 1), dtype=int), ["shape (3, 2, 1)", "(1, 2, p)"]),
     "floats": ([[0.0, 1.0], [1.0, 2.0]], ["integer array"]),
     "nobody": ([[], []], ["integer array"]),

@@ -29,7 +29,7 @@ def checked_schedule(name: str, value: Any, check: Check) -> Schedule:
         return value  # `value_at` checks its return values
     if not isinstance(value, list | tuple) and not getattr(value, "ndim", 0):
         return float(check(name, value))
-    values = tuple(check_array(name, value, [("rounds",)]).tolist())
+    values = tuple(check_array(name, value, [("n_rounds",)]).tolist())
     for index, one in enumerate(values):
         check(f"{name}[{index}]", one)
     return values

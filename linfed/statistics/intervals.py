@@ -689,8 +689,7 @@ def largest_factor(measured: Array, predicted: Array) -> Measured:
     def factors(i: Array, rounds: slice = slice(None)) -> Array:  # trials are the last axis
         k = np.atleast_2d(i.astype(int))
         pieces = [k[start : start + together] for start in range(0, len(k), together)]
-        with np.errstate(invalid="ignore"):  # the mean of two infinite values
-            found = [quotient(_median(measured[k, rounds], 1), np.median(predicted[k, rounds], axis=1)) for k in pieces]
+        found = [quotient(*(np.median(one[k, rounds], axis=1) for one in (measured, predicted))) for k in pieces]
         return np.concatenate(found).reshape(*np.shape(i)[:-1], -1)
 
     def largest(i: Array, axis: int = -1) -> Array:

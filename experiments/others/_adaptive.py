@@ -97,7 +97,7 @@ class Adaptive:
     length: float = 2.0
     noise_std: float = 1.0
     n_rounds: int = 100
-    trials: int = 30
+    trials: int = 80
     tuning_trials: int = 8
     seed: int = 0
 

@@ -1,15 +1,16 @@
-"""Statistics of a method against others: against the best one, and at every point of a sweep."""
+"""Statistics of a method against others: against each of them, and at every point of a sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 import linfed as lf
 import linfed.claims as c
 from linfed.figures.style import label
-from linfed.statistics import median_interval, median_ratio
+from linfed.statistics import median_interval, median_ratio, quantile_interval
 from linfed.statistics.intervals import largest_of
 
 
@@ -22,22 +23,23 @@ def over_better(method: str, ends: tuple[str, str], words: str) -> c.Statistic:
 def over_best(
     method: str, others: Callable[[lf.Table], lf.Table], statistic: str, words: str, required: c.Range
 ) -> c.Statistic:
-    """Return a method's excess risk divided by that of the best of `others`.
+    """Return the largest ratio of a method's excess risk to that of one of `others`: the best one in paired trials.
 
     The rows do not suffice without the method, or with fewer than two others. The detail of a finding names the best
     one after `words`.
     """
 
     def rows(part: lf.Table) -> lf.Table:
-        medians = {row["method"]: float(np.median(row["excess"])) for row in others(part).rows}
-        if len(medians) < 2 or not part.select(method=method):
-            return lf.Table()
-        return part.select(method=[method, min(medians, key=medians.__getitem__)])
+        names = others(part).unique("method") if others(part) else []
+        return part.select(method=[method, *names]) if len(names) > 1 and part.select(method=method) else lf.Table()
 
     def measure(part: lf.Table) -> c.Measurement:
-        (end,) = {*part.unique("method")} - {method}
-        mine, other = (part.select(method=name)["excess"] for name in (method, end))
-        return c.Measurement(median_interval(mine / other), f"{words}: {label(end)}")
+        mine = part.select(method=method)["excess"]
+        ratios = {row["method"]: mine / row["excess"] for row in part if row["method"] != method}
+        best = max(ratios, key=lambda name: float(median_interval(ratios[name])[0]))
+        interval = partial(quantile_interval, level=0.5)
+        found = largest_of(interval, [(ratio,) for ratio in ratios.values()])
+        return c.Measurement(found, f"{words}: {label(best)}")
 
     return c.measured(statistic, measure, required, rows=rows)
 

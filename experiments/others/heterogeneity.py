@@ -308,7 +308,7 @@ RANKED = "FedRep is the best method, or very close to the best"
 OVER_BEST = over_best(
     FEDREP,
     rivals,
-    "FedRep's excess risk divided by the best other method's, median over paired trials",
+    "FedRep's excess risk divided by another method's, median over paired trials, largest over the methods",
     "best other",
     c.at_most(CLOSE),
 )

@@ -4,16 +4,19 @@ import numpy as np
 import pytest
 
 import linfed as lf
+import linfed.claims as c
 from experiments.others import _adaptive as methods
 from experiments.others import _adaptive_shown as shown
 from experiments.others import adaptive_outliers, adaptive_personalisation, altmin, estimators, mllam_samples
+from experiments.others._compared_claims import over_best
 from experiments.shared.spectral import AVERAGES, MOMENTS, SPECTRAL
 from linfed.claims import judged
+from linfed.statistics import bootstrap_interval, quantile_interval
 from linfed.statistics.findings import Verdict
 from tests.experiments.judged import searched
 from tests.helpers import findings
 
-TRIALS = 20
+TRIALS = 80
 SPREAD = np.exp(np.random.default_rng(0).normal(0.0, 0.05, TRIALS))
 
 
@@ -149,6 +152,42 @@ def test_what_is_false_of_adaptive_personalisation_is_found(risks, claim, monkey
     for module in ADAPTIVE:
         monkeypatch.setattr(module, "CLAIMS", [one for one in module.CLAIMS if one.sentence == claim])
     assert Verdict.NOT_SUPPORTED in adaptive_verdicts(**{methods.RULE: 0.2, methods.ARMUL: 0.05} | risks)[claim]
+
+
+def test_a_method_is_compared_with_every_rival_in_paired_trials():
+    """The rival with the smallest median is not the one that is better in most trials."""
+    rng = np.random.default_rng(0)
+    mine = np.exp(rng.standard_normal(TRIALS))
+    excess = {"mine": mine, "often better": 0.9 * mine, "small median": np.sort(mine)[rng.permutation(TRIALS)] * 0.5}
+    table = lf.Table([{"method": name, "excess": values} for name, values in excess.items()])
+    statistic = over_best(
+        "mine", lambda part: part.select(method=["often better", "small median"]), "r", "best", c.at_most(1.0)
+    )
+    (found,) = c.judged([c.Claim("is best", c.OWN_THRESHOLD, statistic, setting="here")], {"runs": table})
+    each = [quantile_interval(mine / values, 0.5) for name, values in excess.items() if name != "mine"]
+    assert found.estimate == max(one[0] for one in each)
+    assert found.high == max(one[2] for one in each)
+    assert found.verdict is Verdict.NOT_SUPPORTED
+
+
+def test_the_best_penalty_is_chosen_in_each_resample():
+    """Of two penalties with equal medians, the trials decide which one is the best."""
+    rng = np.random.default_rng(1)
+    noise = np.exp(0.5 * rng.standard_normal((2, 20, 1)))
+    rows = [
+        {"method": methods.ARMUL, "fixed_penalty": s, "ratio": lf.LabeledArray(noise[i], deviation=[0.0])}
+        for i, s in enumerate((0.1, 1.0))
+    ]
+    rows += [
+        {"method": methods.DITTO, "fixed_penalty": 1.0, "ratio": lf.LabeledArray(np.ones((20, 1)), deviation=[0.0])}
+    ]
+    value = adaptive_personalisation.against_one_penalty(lf.Table(rows)).value
+
+    def best(trials):
+        return float(np.median(noise[:, trials.astype(int)], axis=1).min())
+
+    wanted = (best(np.arange(20.0)), *bootstrap_interval(best, (np.arange(20.0),)))
+    assert value == pytest.approx(wanted, rel=1e-12)
 
 
 def test_inliers_are_measured_without_outliers():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed._types import Array
 from linfed.theory import at_exact_heads
 
 SAMPLES = {1000: (5, 7), 500: (10, 15), 250: (25,), 140: (35, 50), 80: (60, 75, 100), 32: (200,), 23: (300,)}
@@ -31,7 +32,7 @@ class Point:
     rank: int = 3
     most_rounds: int = 1000
     trials: int = 50
-    law_trials: int = 8
+    law_trials: int = 20
     seed: int = 0
 
     def schedule(self) -> tuple[float, int]:
@@ -56,28 +57,24 @@ class Point:
         pays_from = theory.break_even_clients(min(least, best), rank=k, noise_std=noise, dim=d, n_samples=m)
         block = max(1, min(self.trials, 2**22 // (self.n_clients * m * d)))
         firsts = range(0, self.trials, block)
-        parts = [self.block(min(block, self.trials - first), (self.seed, first), ridge) for first in firsts]
+        parts = [self.block(min(block, self.trials - first), (self.seed, first), ridge, edge) for first in firsts]
         return {
             "edge": edge if math.isfinite(edge) else math.nan,
             "pays_from": pays_from if math.isfinite(pays_from) else math.nan,
             "predicted_ridge": best - noise**2 / 2,
-            "law": np.full(self.trials, self.law() if self.n_clients >= edge else math.nan),
             **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
         }
 
-    def law(self) -> float:
-        """Return the predicted excess risk of FedRep, the median over the first trials; NaN outside its range."""
-        problem = lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank)
-        W = problem.truth((self.seed, 0), range(min(self.law_trials, self.trials))).W
-        assert W is not None
-        if self.n_samples <= self.rank + 4:  # the mean over clients is that of single clients
-            return math.nan
+    def law(self, W: Array, edge: float) -> Array:
+        """Return the predicted excess risk of FedRep for the heads of each trial; NaN outside its range."""
+        # With few samples the mean over clients is that of single clients.
+        if self.n_clients < edge or self.n_samples <= self.rank + 4 or not len(W):
+            return np.full(len(W), math.nan)
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # beyond the range
             found = lf.theory.fixed_sample_floor(W, dim=self.dim, n_samples=self.n_samples, noise_std=self.noise_std)
-        inside = found.replicon <= STABLE
-        return float(np.median(found.risk)) - self.noise_std**2 / 2 if inside.all() else math.nan
+        return np.where(found.replicon <= STABLE, found.risk - self.noise_std**2 / 2, math.nan)
 
-    def block(self, trials: int, seed: tuple[int, int], ridge: float) -> dict[str, Any]:
+    def block(self, trials: int, seed: tuple[int, int], ridge: float, edge: float) -> dict[str, Any]:
         """Return the columns of one block of trials."""
         problem = lf.SharedRepresentation(
             n_clients=self.n_clients, dim=self.dim, rank=self.rank, noise_std=self.noise_std
@@ -101,7 +98,10 @@ class Point:
             POOLED: lf.PooledLeastSquares(),
             ORACLE: lf.Oracle(rank=self.rank),
         }
+        assert truth.W is not None
+        law = self.law(truth.W[: max(0, self.law_trials - seed[1])], edge)
         return {
+            "law": np.append(law, np.full(trials - len(law), math.nan)),
             **{name: result(one).metrics["risk"][:, -1] - floor for name, one in rivals.items()},
             FEDREP: course[:, -1],
             "best": course.min(axis=1),
@@ -113,7 +113,7 @@ def points(quick: bool) -> list[Point]:
     """Return the points of the map; at noise 1 the local baselines need up to 300 samples."""
     most = {m: clients for clients, counts in SAMPLES.items() for m in counts}
     if quick:
-        base = Point(n_samples=5, n_clients=2, trials=10, most_rounds=250, law_trials=2)
+        base = Point(n_samples=5, n_clients=2, trials=10, most_rounds=250, law_trials=8)
         pairs, sizes = [(0.3, 10), (0.3, 75), (1.0, 15), (1.0, 75)], [2, 8, 16, 50]
     else:
         base = Point(n_samples=5, n_clients=2)

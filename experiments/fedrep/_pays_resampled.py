@@ -12,6 +12,9 @@ from linfed.statistics.intervals import Measured
 
 RESAMPLES = 2000
 
+TIE = 1e-3
+"""Logarithms of ratios up to this size are ties: with at most k clients FedRep is least squares without federation."""
+
 Resampled: TypeAlias = Array
 """A statistic of the trials, then of each bootstrap resample, (1 + RESAMPLES,)."""
 
@@ -41,10 +44,12 @@ def lower(size: Resampled, smallest: float) -> Resampled:
 
 
 def crossing(sizes: Iterable[float], values: Array) -> Array:
-    """Return the size from which values (.., sizes) are negative, interpolated linearly in the log of the size.
+    """Return the size from which logarithms (.., sizes) are negative, interpolated linearly in the log of the size.
 
-    It is the smallest size if all values are negative (see `lower`), and infinite if the last one is not.
+    It is the smallest size if all values are negative (see `lower`), and infinite if the last one is not. Ties are not
+    negative.
     """
+    values = np.where(np.abs(values) <= TIE, 0.0, values)
     places, above = np.array(list(sizes), dtype=float), values >= 0
     last = above.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1)
     after = np.minimum(last + 1, above.shape[-1] - 1)

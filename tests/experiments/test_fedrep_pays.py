@@ -99,6 +99,8 @@ def test_a_risk_that_the_grid_does_not_reach_is_not_judged():
 def test_a_crossing_is_the_last_one():
     values = np.array([[1.0, -1.0, 1.0, -1.0], [-1.0, -1.0, -1.0, -1.0], [-1.0, -1.0, -1.0, 1.0]])
     np.testing.assert_allclose(resampled.crossing([1, 2, 4, 16], values), [8.0, 1.0, np.inf])
+    ties = np.array([[-1e-4, -1e-4, -0.2, -0.5], [-0.1, -0.2, -0.5, -1e-5]])
+    np.testing.assert_allclose(resampled.crossing([1, 2, 4, 16], ties), [2.0, np.inf])
 
 
 def test_a_huge_number_of_clients_takes_no_more_memory():

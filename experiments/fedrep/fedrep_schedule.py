@@ -184,7 +184,15 @@ def over(rule: str, target: str) -> c.Statistic:
 
 def asked(panel: str, sentence: str, rule: str, target: str, required: c.Range) -> c.Claim:
     """Return a claim on the final angle of a rule, divided by a target."""
-    return c.Claim(sentence, OWN, over(rule, target), required, where=c.of(panel=panel), setting="{panel}")
+    return c.Claim(
+        sentence, OWN, over(rule, target), required, where=c.of(panel=panel), setting="{panel}", note=diverged
+    )
+
+
+def diverged(*rows: lf.Table) -> str:
+    """Return how many trials of the rules diverged: without their ends no mean is known."""
+    ends = [(row["rule"], np.isnan(end(row))) for part in rows for row in part]
+    return c.join_notes(*(f"{lost.sum()} of {len(lost)} trials diverged: {rule}" for rule, lost in ends if lost.any()))
 
 
 NEAR, ABOVE, BELOW = c.within(0.9, 1.1), c.above(1.0), c.below(1.0)

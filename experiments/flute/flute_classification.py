@@ -18,7 +18,8 @@ known (`ClassTruth.bayes`).
 **Deviations**: the paper's images are CIFAR's and its representation is a convolutional network, which are out of
 scope; the Gaussian classes are our choice. Full-gradient steps replace epochs. The paper gives neither step sizes nor
 weights; all are tuned on five other splits or mixtures. FedCP is left out. All methods start from one random head, on
-which the paper says nothing. The methods and the further baselines are in `experiments.flute._classes`.
+which the paper says nothing. A trial that diverges counts as an accuracy of 0. The methods and the further baselines
+are in `experiments.flute._classes`.
 
 References: Liu, Shen and Yang 2024, sections 6 and 7.2, Table 1, Appendices B and C.2.
 """
@@ -135,7 +136,8 @@ def accuracies(runs: lf.Table) -> Any:
     with lf.panels(runs, column="partition", row="rank", title="{}", height=height, sharex="col") as sheet:
         for ax, part in sheet:
             for place, row in enumerate(reversed(part.rows)):
-                mean, error = mean_error(row["final_accuracy"])
+                values = accuracies_of(row)
+                mean, error = values.mean(), stats.sem(values)
                 shape = line_style(str(row["method"])) | {"linestyle": "none", "capsize": 1.5, "markersize": 4}
                 ax.errorbar(mean, place, xerr=error, **shape)
             (one,) = part.select(method=FEDAVG).rows
@@ -156,10 +158,9 @@ def method_label(method: str) -> str:
     return method if method == PER else label(method)
 
 
-def mean_error(values: Any) -> tuple[float, float]:
-    """Return the mean over the trials that did not diverge, and its standard error."""
-    finite = values[~np.isnan(values)]
-    return (float(finite.mean()), float(stats.sem(finite))) if len(finite) > 1 else (np.nan, np.nan)
+def accuracies_of(row: lf.Table, column: str = "final_accuracy") -> Any:
+    """Return the accuracies in percent (trials,); a diverged trial has 0."""
+    return np.nan_to_num(row[column], nan=0.0)
 
 
 # --- claims --------------------------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ def more_accurate(first: str, rivals: Sequence[str], column: str = "final_accura
         return part.select(method=[first, rival])
 
     def measure(part: lf.Table) -> c.Measurement | None:
-        values = {str(row["method"]): row[column] for row in part.rows}
+        values = {str(row["method"]): accuracies_of(row, column) for row in part}
         if len(values) < 2:
             return None
         mine = values.pop(first)
@@ -192,7 +193,7 @@ def grows(method: str, rival: str, size: str, other: str, symbol: str, words: st
     """Return the claim that the gain of a method over a competitor grows with a size, at each value of another."""
 
     def gain(part: lf.Table) -> Any:
-        return part.select(method=method)["final_accuracy"] - part.select(method=rival)["final_accuracy"]
+        return accuracies_of(part.select(method=method)) - accuracies_of(part.select(method=rival))
 
     def measure(less: lf.Table, more: lf.Table) -> c.Measurement | None:
         both = len(less) == len(more) == 2

@@ -56,7 +56,8 @@ def diverged_note(table: Table, place: str = "its best step", by: str = "method"
     '2 trials of FedAvg diverged at its best step'
     """
     counts = [(label(str(row[by])), int(np.sum(row["diverged"]))) for row in table.rows]
-    return join_notes(*(f"{count} trials of {name} diverged at {place}" for name, count in counts if count))
+    told = ((f"{count} trial{'s' * (count > 1)}", name) for name, count in counts if count)
+    return join_notes(*(f"{trials} of {name} diverged at {place}" for trials, name in told))
 
 
 def unsettled_note(table: Table, column: str, *, by: str = "method", change: float = 0.01) -> str:

@@ -127,15 +127,17 @@ class RowBatch(ABC):
                 f"{int(self.counts.min())}"
             )
         sizes = [size] * (parts - 1) + [self.counts - (parts - 1) * size if rest else size]
-        if (self.counts == self.shape[2]).all():  # slices are faster
-            m = int(size.flat[0])
+        # Widths depend on no counts of these clients, so that a trial has the same bits whatever the others are.
+        width, more = divmod(self.shape[2], parts)
+        widths = [width] * (parts - 1) + [width + max(more, parts - 2) if rest else width]
+        if (self.counts == self.shape[2]).all() and not (rest and more < parts - 2):  # slices are faster
             return tuple(
-                self._sliced(slice(part * m, part * m + int(counts.flat[0])), counts)
-                for part, counts in enumerate(sizes)
+                self._sliced(slice(part * width, part * width + wide), counts)
+                for part, (wide, counts) in enumerate(zip(widths, sizes, strict=True))
             )
         found = []
-        for part, counts in enumerate(sizes):
-            steps = np.arange(int(counts.max()))
+        for part, (wide, counts) in enumerate(zip(widths, sizes, strict=True)):
+            steps = np.arange(wide)
             places = np.where(steps < counts[..., None], steps + part * size[..., None], 0).astype(np.intp)
             found.append(self._chosen(places, counts))
         return tuple(found)

@@ -30,9 +30,13 @@ from linfed.data.sources import Counts, Sizes, draw_fixed, everybody
 from linfed.data.splits import dealt, held_out, owners_of
 from linfed.numerics.streams import Seed, check_seed, check_trials
 from linfed.problems import Problem, check_problem, n_classes
+from linfed.problems.designs import is_gaussian
 from linfed.system.memory import check_copy, check_fits
 
 Samples: TypeAlias = "npt.ArrayLike | Sequence[npt.ArrayLike]"
+
+MANY_VALUES = 2.0**28
+"""Above this many values of X per trial, fixed Gaussian samples are drawn compressed, exactly in distribution."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ class FixedSamples(Configuration):
         Raises
         ------
         ValueError
-            If ``in_law=True``, or for classification.
+            If no samples are drawn (``in_law=True``, or None with very many of them), or for classification.
         SizeError
             If the samples do not fit into memory.
         """
@@ -197,12 +201,30 @@ class FixedSamples(Configuration):
         _check_given(trials, sizes, problem, "let simulate draw them, a few trials at a time")
         if n_classes(problem):
             raise ValueError("draw() supports only regression; for classification use simulate, which draws the data")
+        if is_gaussian(problem.design) and draws_factors(self, sizes[0], sizes[2]):
+            raise ValueError(
+                f"draw() requires in_law = False for more than {MANY_VALUES:,.0f} values of X per trial: with in_law = "
+                "None no samples are drawn"
+            )
         truth = problem.truth(seed, range(trials))
         return GivenSamples(*draw_fixed(truth, sizes, seed, range(trials)))
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return the number of floats in one trial's data in a round."""
         return (sizes.n_clients + sizes.gathered) * self.n_samples * (sizes.dim + sizes.features)
+
+
+def draws_factors(data: FixedSamples, n_clients: int, dim: int) -> bool:
+    """Return True if factors of fixed Gaussian samples are drawn instead of the samples.
+
+    The field ``data.in_law`` decides; if it is None, the number of values per trial does. Up to d samples have no
+    factors of fewer rows.
+    """
+    if data.in_law is not None:
+        return data.in_law
+    if data.n_samples <= dim:
+        return False
+    return float(n_clients) * data.n_samples * dim > MANY_VALUES
 
 
 class GivenSamples:
@@ -717,7 +739,8 @@ class GivenSamples:
         GivenSamples
             The triangular factors of ``[X_i, y_i]``, scaled to their number of rows. ``A_i``, ``b_i`` and losses are
             unchanged up to rounding errors, and one factorisation serves many runs. If ``m <= d + 1``, the samples are
-            returned unchanged. Held-out samples are not compressed.
+            returned unchanged. Held-out samples are not compressed. The default penalty of `NuclearNorm` depends on
+            the number of samples: give one.
 
         Raises
         ------

@@ -9,12 +9,11 @@ from linfed.algorithms.parts.heads import GradientHeads
 from linfed.algorithms.parts.step_size import Scheduled
 from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep
 from linfed.checks import short_repr
-from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
+from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples, draws_factors
 from linfed.numerics.medians import MEDIANS
 from linfed.prediction.cases import FedRepRun
 from linfed.prediction.law import Run
 from linfed.problems.designs import is_gaussian
-from linfed.simulation.engines import draws_factors
 
 
 def isotropic(run: Run[Algorithm]) -> str:

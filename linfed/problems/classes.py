@@ -132,7 +132,8 @@ class Classes(Configuration):
         Root mean square distance of the class means from their centre. Around its class mean x has standard deviation 1
         in every direction, unless `design` has a covariance.
     test_samples : int, default 100
-        Number of held-out samples of each client, at least 1, for the metrics `accuracy` and `test_loss`.
+        Number of held-out samples of each client, at least one of each of its classes, for the metrics `accuracy` and
+        `test_loss`.
     design : Gaussian or "gaussian"
         Distribution of x about its class mean: ``lf.Gaussian(covariance=...)`` gives all classes one covariance.
 
@@ -183,7 +184,6 @@ class Classes(Configuration):
             n_classes=partial(check_integer, minimum=2),
             dim=check_integer,
             separation=positive,
-            test_samples=check_integer,
             design=converted(_checked_design),
         )
         self.design.check_sizes(self.dim, self.n_clients)
@@ -191,7 +191,11 @@ class Classes(Configuration):
         counts = checked_classes_per_client(self.classes_per_client, self.n_clients if several else 1, self.n_classes)
         object.__setattr__(self, "classes_per_client", counts if several else counts[0])
         most = min(self.dim, self.n_classes - 1)
-        check_fields(self, rank=optional(partial(check_integer, maximum=most)))
+        check_fields(
+            self,
+            rank=optional(partial(check_integer, maximum=most)),
+            test_samples=partial(check_integer, minimum=max(counts)),
+        )
 
     @property
     def noise_std(self) -> float:

@@ -25,7 +25,7 @@ from linfed.data.compressed import (
 )
 from linfed.data.projected import KEPT_VALUES, ProjectedClassSource, ProjectedSource
 from linfed.data.rows import FEW_CLIENTS, stores_columns
-from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
+from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, draws_factors
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
 from linfed.errors import EngineError
 from linfed.numerics.layers import shape_of_client
@@ -44,9 +44,6 @@ ENGINES = {
     "only up to a rotation",
 }
 """Description of each engine, with its requirements."""
-
-MANY_VALUES = 2.0**28
-"""Above this many values of X per trial, fixed Gaussian samples are drawn compressed, exactly in distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,19 +178,6 @@ def undeclared(engine: str, algorithm: object, problem: Problem | None, data: Da
     if isinstance(data, FixedSamples) and data.n_samples <= problem.dim:
         return ""
     return f"{type(algorithm).__name__} declares no `requires`, so every sample is drawn (lf.Requires)"
-
-
-def draws_factors(data: FixedSamples, n_clients: int, dim: int) -> bool:
-    """Return True if factors of fixed Gaussian samples are drawn instead of the samples.
-
-    The field ``data.in_law`` decides; if it is None, the number of values per trial does. Up to d samples have no
-    factors of fewer rows.
-    """
-    if data.in_law is not None:
-        return data.in_law
-    if data.n_samples <= dim:
-        return False
-    return float(n_clients) * data.n_samples * dim > MANY_VALUES
 
 
 def _gaussian(setting: EngineQuery) -> bool:

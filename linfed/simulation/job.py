@@ -18,7 +18,7 @@ from linfed.data.sources import Sizes
 from linfed.errors import SizeError
 from linfed.numerics.streams import Seed, check_seed
 from linfed.numerics.threads import thread_count
-from linfed.problems import Problem, check_problem, n_classes
+from linfed.problems import Classes, Problem, check_problem, n_classes
 from linfed.simulation.engines import (
     EngineQuery,
     block_floats,
@@ -190,6 +190,14 @@ def _classes(problem: Problem | None, data: Data) -> int:
     if problem is not None and isinstance(data, GivenSamples) and n_classes(problem) != n_classes(data):
         kinds = [f"{c} classes" if c else "regression labels" for c in (n_classes(problem), n_classes(data))]
         raise ValueError(f"problem has {kinds[0]}, but data has {kinds[1]}: they must agree")
+    if isinstance(problem, Classes) and isinstance(data, FreshSamples | FixedSamples):
+        samples, held = np.broadcast_arrays(data.n_samples, problem.classes_per_client)
+        if np.any(samples < held):
+            i = int(np.argmax(samples < held))
+            client = f" of client {i}" if samples.ndim else ""
+            raise ValueError(
+                f"n_samples = {samples.flat[i]}{client} must be at least classes_per_client = {held.flat[i]}"
+            )
     return classes
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from linfed._types import Mask
+from linfed._types import Array, Mask
 from linfed.algorithms.baselines.oracle import Oracle
+from linfed.algorithms.baselines.personalized import Personalized
 from linfed.algorithms.parts.base import Algorithm, State
 from linfed.data.batch import Batch
 from linfed.data.samples import FreshSamples, GivenSamples
 from linfed.data.sources import Source
-from linfed.numerics.linalg import span_distance
+from linfed.numerics.linalg import orthonormalize, qr_positive, span_distance, svd
 from linfed.problems import Truth
 from linfed.simulation.job import Job
 from linfed.simulation.status import Status
@@ -52,11 +53,19 @@ def doubts(
     else:
         known = False
     unstable = job.algorithm.overshoots(last, batch, share, variance) if known else None
+    fresh = unstable is not None and variance is not None
+    heads = _true_heads(truth, last.array("B").shape[-1]) if fresh else None
+    if unstable is not None and heads is not None:  # fitted heads also have noise; near B* the true ones decide
+        at_truth = job.algorithm.overshoots(last.update(W=heads), batch, share, variance)
+        unstable = unstable if at_truth is None else unstable & at_truth
     if unstable is not None:
         yield Status.UNSTABLE, unstable
-    learned = job.engine != "chain" and not isinstance(job.algorithm, Oracle)  # with coordinates that do not turn
-    if learned and few.any() and first.B is not None and last.B is not None and last.B.shape[-1] < last.B.shape[-2]:
-        yield Status.STALLED, few & (span_distance(first.B, last.B) < AT_REST)
+    learner = job.algorithm.base if isinstance(job.algorithm, Personalized) else job.algorithm
+    # In the first round heads may be 0; the coordinates of the chain engine turn; a B of all dimensions cannot move.
+    judged = job.n_rounds > 1 and job.engine != "chain" and not isinstance(learner, Oracle)
+    before, after = first.B, last.B
+    if judged and few.any() and before is not None and after is not None and after.shape[-1] < after.shape[-2]:
+        yield Status.STALLED, few & (span_distance(before, after) < AT_REST)
     unfinished = job.algorithm.unfinished(last)
     if unfinished is not None:
         yield Status.ITERATION_LIMIT, unfinished
@@ -71,7 +80,21 @@ def _worthwhile(job: Job) -> bool:
 
 
 def _variance(truth: Truth | None) -> float:
-    """Return the mean variance of the coordinates of x."""
+    """Return the mean variance of x outside span(B*), given its coordinates inside; the smallest of all trials."""
     covariance = None if truth is None else truth.design.covariance
-    value = np.asarray(1.0 if covariance is None else covariance)
-    return float(value.diagonal(axis1=-2, axis2=-1).mean() if value.ndim >= 2 else value.mean())
+    value = np.asarray(1.0 if covariance is None else covariance, dtype=float)
+    if truth is None or truth.B is None or value.ndim == 0 or truth.B.shape[-1] >= truth.B.shape[-2]:
+        return float(value.diagonal(axis1=-2, axis2=-1).mean() if value.ndim >= 2 else value.mean())
+    Sigma = np.diag(value) if value.ndim == 1 else value.reshape(-1, *value.shape[-2:]).mean(axis=0)
+    Q = orthonormalize(truth.B)
+    inside = np.linalg.solve(Q.mT @ Sigma @ Q, Q.mT @ Sigma @ Sigma @ Q).trace(axis1=-2, axis2=-1)
+    return float((Sigma.trace() - inside).min() / (Q.shape[-2] - Q.shape[-1]))
+
+
+def _true_heads(truth: Truth | None, columns: int) -> Array | None:
+    """Return the true heads along the top directions of an orthonormal B*, (T, n, columns); None without a B*."""
+    if truth is None or truth.B is None or truth.W is None:
+        return None
+    heads = truth.W @ qr_positive(truth.B)[1].mT
+    heads = (heads @ svd(heads)[2].mT)[..., :columns]
+    return np.pad(heads, ((0, 0), (0, 0), (0, columns - heads.shape[-1])))

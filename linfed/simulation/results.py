@@ -20,7 +20,7 @@ from linfed._types import Array, Indices, Json
 from linfed.algorithms.parts.base import Algorithm, State
 from linfed.checks import check_bool, check_choice, check_instance, check_text, short_repr
 from linfed.data.explicit import ExplicitBatch
-from linfed.data.samples import Data, GivenSamples
+from linfed.data.samples import Data, FixedSamples, GivenSamples, draws_factors
 from linfed.errors import EngineError, warn_diverged
 from linfed.figures import curves, html
 from linfed.figures.style import free_look, line_properties, tell_apart
@@ -28,6 +28,7 @@ from linfed.numerics.linalg import quiet
 from linfed.numerics.quantiles import quantiles
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem, n_classes
+from linfed.problems.designs import is_gaussian
 from linfed.simulation import archive
 from linfed.simulation.class_metrics import class_values
 from linfed.simulation.client_errors import ClientErrors
@@ -360,12 +361,20 @@ class Result:
                 exact = client_risks(state, truth) if metric == "risk" else np.sqrt(squared_errors(state, truth))
             return self._or_nan(exact)
         rounds = int(self.rounds[-1]) - self.has_final_step
-        engine = "explicit" if METRICS[metric].loss and not n_classes(self.problem, self.data) else self.engine
+        of_rows = METRICS[metric].loss and not n_classes(self.problem, self.data) and not self._in_law
+        engine = "explicit" if of_rows else self.engine
         who = (self.problem, self.data, rounds, self.participation, self.trials, self.seed)
         job = checked_job(self.algorithm, *who, [metric], max(1, rounds), engine)
         # Trial by trial, so that memory holds the samples of only one trial.
         parts = [self._measured_clients(job, metric, trial) for trial in range(self.trials)]
         return self._or_nan(np.concatenate(parts))
+
+    @property
+    def _in_law(self) -> bool:
+        """Whether the run drew factors of fixed samples instead of the samples."""
+        if self.engine == "explicit" or self.problem is None or not isinstance(self.data, FixedSamples):
+            return False
+        return is_gaussian(self.problem.design) and draws_factors(self.data, self.problem.n_clients, self.problem.dim)
 
     def _measured_clients(self, job: Job, metric: str, trial: int) -> Array:
         """Return one trial's values of a metric that is measured on samples, (1, n)."""

@@ -689,7 +689,7 @@ def largest_factor(measured: Array, predicted: Array) -> Measured:
     def factors(i: Array, rounds: slice = slice(None)) -> Array:  # trials are the last axis
         k = np.atleast_2d(i.astype(int))
         pieces = [k[start : start + together] for start in range(0, len(k), together)]
-        found = [quotient(*(np.median(one[k, rounds], axis=1) for one in (measured, predicted))) for k in pieces]
+        found = [quotient(np.median(measured[k, rounds], 1), np.median(predicted[k, rounds], 1)) for k in pieces]
         return np.concatenate(found).reshape(*np.shape(i)[:-1], -1)
 
     def largest(i: Array, axis: int = -1) -> Array:
@@ -735,7 +735,9 @@ def smallest_constant(ratios: npt.ArrayLike, *, allowed: float = 0.1) -> Measure
     return quantile_interval(not_negative("ratios", ratios), level)
 
 
-def least_passing(samples: npt.ArrayLike, failures: npt.ArrayLike, trials: int, *, allowed: float) -> Measured:
+def least_passing(
+    samples: npt.ArrayLike, failures: npt.ArrayLike, trials: int, *, allowed: float, confidence: float = 0.95
+) -> Measured:
     """Return the smallest number of samples for which a bound holds in all but a share of the trials.
 
     Parameters
@@ -748,6 +750,8 @@ def least_passing(samples: npt.ArrayLike, failures: npt.ArrayLike, trials: int, 
         Number of independent trials for each tested number.
     allowed : float
         Share of trials that may fail.
+    confidence : float
+        Confidence level of each Clopper-Pearson interval.
 
     Returns
     -------
@@ -759,7 +763,7 @@ def least_passing(samples: npt.ArrayLike, failures: npt.ArrayLike, trials: int, 
     allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
     order = np.argsort(np.asarray(samples))
     tried, counts = np.asarray(samples, dtype=float)[order], np.asarray(failures)[order]
-    shares = [binomial_share(int(count), trials) for count in counts]
+    shares = [binomial_share(int(count), trials, confidence=confidence) for count in counts]
     low = max([0.0, *(m for m, share in zip(tried, shares, strict=True) if share[1] > allowed)])
 
     def onwards(passes: list[bool]) -> float:

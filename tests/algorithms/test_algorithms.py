@@ -161,7 +161,8 @@ OWN = {**TWO, "adaptation_step_size": 0.1}
 EACH_COVARIANCE = lf.Gaussian(covariance=np.array([np.eye(3), 2.0 * np.eye(3)]))
 REQUIRED = [
     ("GRADIENTS", lf.FLUTE, [TWO]),
-    ("FEATURES", lf.FedRep, [TWO, {**TWO, "whiten": lf.Gaussian(covariance=2.0 * np.eye(3))}]),
+    ("FEATURES", lf.FedRep, [TWO, {**TWO, "whiten": lf.Gaussian(covariance=2.0)}]),
+    ("COORDINATES", lf.FedRep, [{**TWO, "whiten": lf.Gaussian(covariance=[2.0, 1.0, 1.0])}]),
     ("QUADRATIC", lf.FedRep, [{**TWO, "representation_steps": 2}, {**TWO, "whiten": "own"}]),
     ("QUADRATIC", lf.FedRep, [{**TWO, "whiten": "pooled"}, {**TWO, "whiten": EACH_COVARIANCE}]),
     ("ROWS", lf.FedRep, [{**TWO, "disjoint_samples": True}]),

@@ -155,6 +155,17 @@ def test_an_invalid_option_is_named(call, words):
     assert_one_line(call, words)
 
 
+def test_a_trial_whose_first_labels_are_0_takes_its_step_size_later():
+    """Whatever the other trials have: the first participant of the second one has a head of 0."""
+    W = np.array([[[1.0], [1.0]], [[0.0], [1.0]]])
+    problem = lf.GivenTruth(B=np.broadcast_to(np.eye(4, 1), (2, 4, 1)), W=W)
+    participants = np.array([[[0], [1], [1], [1]]] * 2)
+    run = {"data": lf.FixedSamples(9), "n_rounds": 4, "engine": "explicit"}
+    both = lf.simulate(lf.AltGDmin(rank=1, init="random"), problem, participation=participants, trials=2, **run)
+    assert both.status == [lf.Status.COMPLETED] * 2
+    assert (both.final.norm > 0).all()
+
+
 @pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 def test_a_ridge_keeps_the_head_of_a_client_with_a_rare_category_short():
     """One training sample of a client has the category, with a value that no other client supports."""

@@ -58,11 +58,13 @@ def test_the_step_of_fedrep_counts_with_weights_and_as_a_sum(world, aggregate):
 
 @pytest.mark.parametrize("disjoint_samples", [False, True])
 @pytest.mark.parametrize("given", [True, False])
-def test_the_step_of_altgdmin_counts_on_the_samples_of_its_gradient(world, given, disjoint_samples):
-    """On disjoint samples a gradient is that of the second half, which has the odd sample."""
-    W, state, batch = world
-    parts = np.ceil(batch.counts[0] / 2) if disjoint_samples else batch.counts[0]
-    edge = 4.0 / curvature(W, parts, batch.counts[0]) / (0.5 * N)
+def test_the_step_of_altgdmin_counts_on_the_samples_of_its_gradient(given, disjoint_samples):
+    """On disjoint samples these are the second half, with the odd sample, and heads of the first explain none of it."""
+    W, counts = normal(N, K, seed=1), np.array([[3.0, 8.0, 5.0, 16.0]])
+    state = lf.State(B=basis(D, K)[None], W=W[None])
+    batch = ExplicitBatch(np.zeros((1, 4, 16, D)), np.zeros((1, 4, 16)), active=ACTIVE, counts=counts, n_clients=N)
+    parts = np.ceil(counts[0] / 2) if disjoint_samples else counts[0]
+    edge = 4.0 / curvature(W, parts, np.full(4, np.inf) if disjoint_samples else counts[0]) / (0.5 * N)
     for factor in (0.99, 1.01):
         if given:
             algorithm, at = lf.AltGDmin(rank=K, step_size=factor * edge, disjoint_samples=disjoint_samples), state

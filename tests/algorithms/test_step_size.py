@@ -175,6 +175,12 @@ def test_theorems_of_one_step_refuse_a_schedule():
         _ = lf.FLUTE(rank=2, step_size=(0.03, 0.02), server_step_size=0.1).step_ratio
 
 
+def test_a_function_in_a_run_of_no_round_can_be_used_again():
+    result = lf.simulate(lf.FedRep(rank=2, step_size=falling), PROBLEM, data=DATA, n_rounds=0)
+    assert result.per_client("train_loss").shape == (1, 8)
+    assert lf.simulate(result.algorithm, PROBLEM, data=DATA, n_rounds=0).rounds.tolist() == [0]
+
+
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_a_function_has_a_value_for_each_round_and_for_at_least_one(rounds):
     algorithm = lf.FedRep(rank=2, step_size=falling, heads=lf.ExactHeads(ridge=falling)).for_rounds(rounds)

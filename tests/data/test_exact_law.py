@@ -17,7 +17,6 @@ from linfed.data.projected.features import ProjectedFeatures
 from linfed.data.projected.source import ProjectedSource
 from linfed.data.sources import Sizes
 from linfed.numerics import linalg
-from linfed.simulation import engines
 from linfed.simulation.engines import open_source
 from tests.data.laws import (
     FAMILY,
@@ -283,7 +282,7 @@ def simulated(setting, engine, trials=None):
     """Return every statistic in every compared round, {(round, name): (trials,)}."""
     watched, seed, trials = Watched(inner=setting.algorithm), SEEDS[engine], trials or setting.trials
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "MANY_VALUES", 0.0)  # fixed samples are compressed without being drawn
+        patch.setattr("linfed.data.samples.MANY_VALUES", 0.0)  # fixed samples are compressed without being drawn
         result = lf.simulate(
             watched,
             setting.problem,

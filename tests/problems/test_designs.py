@@ -220,7 +220,7 @@ def test_a_subclass_with_its_own_law_is_not_served_as_gaussian(law):
 
 @pytest.mark.parametrize("law", SIGNS)
 def test_many_fixed_samples_of_an_own_law_are_drawn(law, monkeypatch):
-    monkeypatch.setattr("linfed.simulation.engines.MANY_VALUES", 1.0)
+    monkeypatch.setattr("linfed.data.samples.MANY_VALUES", 1.0)
     data = lf.FixedSamples(12)
     assert risks(law(), "compressed", data)[1].tobytes() == risks(lf.Rademacher(), "compressed", data)[1].tobytes()
 

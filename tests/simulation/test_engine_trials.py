@@ -21,6 +21,7 @@ WITH_SHORTCUTS = lf.SharedWithShortcuts(n_clients=6, dim=9, rank=2, shortcut_nor
 SIMILAR = lf.SimilarRepresentations(n_clients=6, dim=9, rank=2, deviation=0.5, outliers=0.2, noise_std=0.1)
 WIDE = {"problem": shared(n=1100, d=12), "data": lf.FreshSamples(5), "n_rounds": 3}
 DENSE = lf.GivenTruth(B=basis(60, 2), Phi=normal(1100, 60), noise_std=0.1)
+UNEQUAL = {"data": lf.FreshSamples((6, 7, 9, 5, 12, 8)), "participation": 0.5, "n_rounds": 20}
 RUNS = {
     "projected": {"algorithm": fedrep(init="moments")},
     "projected, ridge": {"algorithm": fedrep(heads=lf.ExactHeads(ridge=0.1))},
@@ -50,6 +51,15 @@ RUNS = {
         "algorithm": JOINT,
         "data": lf.FixedSamples(12),
         "problem": WITH_SHORTCUTS,
+    },
+    "explicit, disjoint samples": {"algorithm": fedrep(disjoint_samples=True), **UNEQUAL},
+    "explicit, AltMin, disjoint samples": {"algorithm": lf.AltMin(rank=2, disjoint_samples=True), **UNEQUAL},
+    "explicit, AltGDmin, disjoint samples": {"algorithm": lf.AltGDmin(rank=2, disjoint_samples=True), **UNEQUAL},
+    "explicit, Per-FedAvg, thirds": {
+        "algorithm": lf.PerFedAvg(
+            step_size=0.1, adaptation_step_size=0.1, local_steps=2, hessian=True, disjoint_samples=True
+        ),
+        **UNEQUAL,
     },
     "chain": {"algorithm": fedrep(init="moments")},
     "chain, gradient heads": {"algorithm": fedrep(**GRADIENT)},

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.data.samples import draws_factors
 from linfed.data.sources import Sizes
 from linfed.simulation import engines, job
 from linfed.simulation.engines import ENGINES, EngineQuery, floats_per_trial
@@ -413,9 +414,9 @@ def test_the_largest_number_of_samples_counts():
 
 def test_factors_are_drawn_above_two_to_the_28th_values():
     for samples, drawn in ((2**10, False), (2**10 + 1, True)):
-        assert engines.draws_factors(lf.FixedSamples(samples), 2**11, 2**7) is drawn
-    assert engines.draws_factors(lf.FixedSamples(2, in_law=True), 3, 5) is True
-    assert engines.draws_factors(lf.FixedSamples(2**20, in_law=False), 2**11, 2**7) is False
+        assert draws_factors(lf.FixedSamples(samples), 2**11, 2**7) is drawn
+    assert draws_factors(lf.FixedSamples(2, in_law=True), 3, 5) is True
+    assert draws_factors(lf.FixedSamples(2**20, in_law=False), 2**11, 2**7) is False
 
 
 def test_compression_needs_one_sample_more_than_dimensions():

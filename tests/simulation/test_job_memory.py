@@ -26,6 +26,7 @@ OF_RANK = {"rank": 3, **STEP}
 ADAPTED = {"adaptation_step_size": 0.1, **STEP}
 VARIANTS = {
     "FedRep, split": lf.FedRep(disjoint_samples=True, **OF_RANK),
+    "FedRep, local steps": lf.FedRep(representation_steps=3, **OF_RANK),
     "FedRep, random start": lf.FedRep(init="random", **OF_RANK),
     "FedRep, gradient heads": lf.FedRep(heads=lf.GradientHeads(steps=2, step_size=0.1), **OF_RANK),
     "FedRep, whitened": lf.FedRep(whiten="own", **OF_RANK),

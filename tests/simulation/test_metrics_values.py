@@ -122,6 +122,22 @@ def test_metrics_of_a_state_equal_the_dense_ones(truth, form):
         np.testing.assert_allclose(np.broadcast_to(state.predictors()[t], (4, 5)), Theta, **TOLERANCE)
 
 
+@pytest.mark.parametrize("in_law", [True, None])
+def test_losses_of_clients_are_those_of_the_samples_of_the_run(in_law, monkeypatch):
+    """Fixed samples that were drawn in law are drawn in law again; samples that were not drawn cannot be returned."""
+    monkeypatch.setattr("linfed.data.samples.MANY_VALUES", 100.0)
+    problem, data = (
+        lf.SharedRepresentation(n_clients=6, dim=4, rank=2, noise_std=0.3),
+        lf.FixedSamples(12, in_law=in_law),
+    )
+    run = {"data": data, "n_rounds": 3, "trials": 2, "metrics": ["train_loss"], "engine": "compressed"}
+    result = lf.simulate(lf.FedRep(rank=2, step_size=0.3, init="random"), problem, **run)
+    recorded = result.metrics["train_loss"][:, -1]
+    np.testing.assert_allclose(result.per_client("train_loss").mean(axis=1), recorded, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"draw\(\) requires in_law = False"):
+        data.draw(problem)
+
+
 def test_errors_do_not_stop_at_the_root_of_rounding():
     """A state 1e-13 away from the truth reads 1e-13: squares of large numbers are never subtracted."""
     B, W = np.linalg.qr(normal(6, 2))[0], normal(4, 2, seed=1)

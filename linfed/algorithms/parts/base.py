@@ -476,7 +476,7 @@ class Algorithm(Configuration, ABC):
         share : float
             Share p/n of the clients that participate in a round.
         variance : float or None
-            Mean variance of the coordinates of fresh x; None for fixed samples.
+            Mean variance of fresh x outside span(B*), given its coordinates inside; None for fixed samples.
 
         Returns
         -------

@@ -8,7 +8,8 @@ import numpy as np
 
 from linfed._types import Array, Mask
 from linfed.algorithms.parts.base import State
-from linfed.data.batch import Batch
+from linfed.algorithms.parts.heads import AtHeads
+from linfed.data.batch import Batch, Fit
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics.layers import composed
 from linfed.numerics.linalg import eigvalsh, finite_items, orthonormalize
@@ -63,7 +64,9 @@ def overshoots(start: Array, look: Callable[[Array], tuple[Array, Array, Array]]
     return found
 
 
-def overshoots_on_representation(state: State, batch: Batch, weights: Array, variance: float | None) -> Mask | None:
+def overshoots_on_representation(
+    state: State, batch: Batch, weights: Array, variance: float | None, *, of_heads: Batch | None = None
+) -> Mask | None:
     """Return the trials in which a step on an orthonormal B exceeds the stability edge, which QR hides.
 
     Parameters
@@ -76,14 +79,16 @@ def overshoots_on_representation(state: State, batch: Batch, weights: Array, var
         The mean step over the participants of a round is
         ``B - (1/p) sum_i weights_i (1/m_i) X_i'(X_i B w_i - y_i) w_i'``, with the clients of the batch.
     variance : float or None
-        Mean variance of the coordinates of fresh x; None for fixed samples.
+        Variance of fresh x outside the span of B, given its coordinates inside; None for fixed samples.
+    of_heads : Batch, optional
+        Other samples of the same clients, on which heads are fitted; by default those of the gradient.
 
     Notes
     -----
     On fixed samples a few steps at exact heads are compared with the losses that they leave: see `overshot`. Fresh
     samples are random, so only the mean step counts. Its curvature is at least the largest eigenvalue of the mean of
-    ``w w'`` times the variance of x times ``1 - k/m``, the share of the samples' length that exact heads leave. The
-    smaller value of the last participants and of all clients decides.
+    ``w w'`` times the variance of x times ``1 - k/m``, the share of the samples' length that exact heads leave on the
+    samples to which they are fitted. The smaller value of the last participants and of all clients decides.
     """
     B, W = state.array("B"), state.array("W")
     d, k = B.shape[-2:]
@@ -91,8 +96,8 @@ def overshoots_on_representation(state: State, batch: Batch, weights: Array, var
         return None
     weights = weights / weights.shape[1]
     if variance is None:
-        return _overshoots_on_fixed(B, batch, weights) if isinstance(batch, ExplicitBatch) else None
-    left = np.maximum(0.0, 1.0 - k / np.maximum(batch.counts, 1.0))
+        return _overshoots_on_fixed(B, batch, weights, of_heads) if isinstance(batch, ExplicitBatch) else None
+    left = np.maximum(0.0, 1.0 - k / np.maximum(batch.counts, 1.0)) if of_heads is None else 1.0
     some = _largest_eigenvalue(state.take_clients("W", batch.active), weights * left)
     everyone = _largest_eigenvalue(W, weights.sum(axis=1, keepdims=True) / W.shape[1])
     return np.asarray(variance * np.minimum(some, everyone) > EDGE)
@@ -104,11 +109,14 @@ def _largest_eigenvalue(W: Array, weights: Array) -> Array:
     return np.where(finite_items(outer), eigvalsh(outer)[..., -1], 0.0)
 
 
-def _overshoots_on_fixed(B: Array, batch: ExplicitBatch, weights: Array) -> Mask:
+def _overshoots_on_fixed(B: Array, batch: ExplicitBatch, weights: Array, of_heads: Batch | None) -> Mask:
     """Return where one of a few steps from B with exact heads overshoots."""
 
     def look(B: Array) -> tuple[Array, Array, Array]:
-        fit = batch.project(B).fit()
+        if of_heads is None:
+            fit: Fit | AtHeads = batch.project(B).fit()
+        else:
+            fit = AtHeads(batch.project(B), of_heads.project(B).fit().W)
         loss, step = batch.loss(composed(B, fit.W)), fit.representation_gradient(weights)
         return (weights * loss).sum(axis=1), np.square(step).sum(axis=(1, 2)), orthonormalize(B - step)
 

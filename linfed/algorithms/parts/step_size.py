@@ -68,7 +68,7 @@ def values_of_rounds(schedule: Schedule, n_rounds: int, name: str, check: Check)
         return schedule
     if callable(schedule):
         return tuple(value_at(schedule, round_, name, check) for round_ in range(1, max(1, n_rounds) + 1))
-    checked_rounds(schedule, n_rounds, name)
+    checked_rounds(schedule, n_rounds if n_rounds or len(schedule) != 1 else 1, name)  # of a function, for no round
     return schedule
 
 

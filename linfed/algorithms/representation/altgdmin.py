@@ -129,9 +129,9 @@ class AltGDmin(Algorithm):
             gradient = second.project(B).representation_gradient(fit.W, second.counts)
         else:
             gradient = fit.representation_gradient(batch.counts)
-        if isinstance(state, AltGDminState) and not state.norm.any():
+        if isinstance(state, AltGDminState) and not state.norm.all():  # the first round, or only labels of 0 so far
             averages = batch.gradient(np.zeros((len(B), 1, state.dim)))
-            state = state.update(norm=singular_values(averages)[:, :1, None])
+            state = state.update(norm=np.where(state.norm > 0, state.norm, singular_values(averages)[:, :1, None]))
         step = self._step(state, second.counts)
         return state.update(B=orthonormalize(B - step * gradient), W=fit.W, active=batch.active)
 
@@ -144,9 +144,10 @@ class AltGDmin(Algorithm):
 
     def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
         """Return the trials whose last step size exceeds the stability edge, which QR hides."""
-        counts = batch.counts - np.floor(batch.counts / 2) if self.disjoint_samples else batch.counts
-        step = np.broadcast_to(self._step(state, counts), (len(counts), 1, 1))[..., 0]
-        return overshoots_on_representation(state, batch, share * batch.n_clients * step * counts, variance)
+        first, second = batch.split(rest=True) if self.disjoint_samples else (None, batch)
+        step = np.broadcast_to(self._step(state, second.counts), (len(second.counts), 1, 1))[..., 0]
+        weights = share * batch.n_clients * step * second.counts
+        return overshoots_on_representation(state, second, weights, variance, of_heads=first)
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of divided samples."""

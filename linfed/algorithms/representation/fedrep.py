@@ -192,7 +192,10 @@ class FedRep(Scheduled):
             return Requires.ROWS
         each = isinstance(self.whiten, str) or (self.whiten is not None and self.whiten.per_client)
         several = self.representation_steps > 1 or self.aggregate in MEDIANS
-        return Requires.QUADRATIC if each or several else Requires.FEATURES
+        if each or several:
+            return Requires.QUADRATIC
+        turns = isinstance(self.whiten, Design) and np.ndim(self.whiten.covariance) > 0  # type: ignore[arg-type]
+        return Requires.COORDINATES if turns else Requires.FEATURES
 
     @property
     def initialization(self) -> Initial:
@@ -242,9 +245,13 @@ class FedRep(Scheduled):
         """Return the trials whose last step size exceeds the stability edge, which QR hides."""
         if not self.orthonormalize or self.whiten is not None or self.aggregate in MEDIANS:
             return None
+        heads = self.heads.in_round(batch)
+        if isinstance(heads, ExactHeads) and heads.ridge:
+            return None  # the step also lengthens the part of B in its span, which QR divides by
         summed = share * batch.n_clients if self.aggregate == "sum" else 1.0
         weights = summed * self.step_in(batch) * np.broadcast_to(self.relative_weights, (batch.n_clients,))
-        return overshoots_on_representation(state, batch, weights[batch.active], variance)
+        first, second = batch.split() if self.disjoint_samples else (None, batch)
+        return overshoots_on_representation(state, second, weights[batch.active], variance, of_heads=first)
 
     def _server_update(self, B: Array, fit: Fit | AtHeads, step_size: float, batch: Batch, rng: TrialRandom) -> Array:
         """Return B after the server's aggregation of the gradients on a batch, before any QR."""
@@ -291,7 +298,8 @@ class FedRep(Scheduled):
         """Return the size of B, the heads, and the messages if they are whitened."""
         size = super().floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
         medians = 3 * participants * dim * self.rank if self.aggregate in MEDIANS else 0
-        return size + medians + (3 * participants * dim if self.whiten else 0)
+        messages = bool(self.whiten) or self.representation_steps > 1
+        return size + medians + (3 * participants * dim if messages else 0)
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of divided samples, and of the covariances of all clients or of a block."""

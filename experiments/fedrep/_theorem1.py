@@ -14,6 +14,8 @@ from linfed.theory.fedrep.theorem1 import bound, runs
 
 EDGE = 1.0 - 1e-9
 """Factor on the largest allowed step size, so that rounding errors do not push it beyond the limit."""
+BASE = "base setting"
+"""Name of the setting from which one size at a time varies; it is run once, for all sizes."""
 NAMES = {"step": "eta / limit", "condition": "kappa", "start": "dist_0", "rank": "k", "dim": "d"}
 NAMES |= {"n_clients": "n = p", "participation": "p / n"}
 TWO: dict[str, Any] = {"n_clients": 2, "rank": 1, "n_rounds": 20}

@@ -72,15 +72,16 @@ class Steps:
                 errors[at] = np.linalg.norm(w - best, axis=1) / np.linalg.norm(best, axis=1)
         within = np.array([errors <= eps for eps in LEVELS])
         needed = np.where(within.any(axis=1), within.argmax(axis=1), np.inf)
-        known, clients = np.isfinite(needed[-1]), range(count)
-        first, last = (np.where(known, one, 0).astype(int) for one in needed[-2:])
-        kappa = ends[:, 1] / ends[:, 0]
+        ends_at = ((needed[-2], 0), (needed[-1], self.most))  # of clients that do not arrive: all their steps
+        first, last = (np.where(np.isfinite(one), one, instead).astype(int) for one, instead in ends_at)
+        clients, kappa = range(count), ends[:, 1] / ends[:, 0]
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            fall = np.log(errors[first, clients] / errors[last, clients]) / np.maximum(last - first, 1)
         return {
             "n_samples": m,
             "needed": lf.LabeledArray(needed.T, eps=LEVELS),
             "kappa": kappa,
-            "fall": np.where(known, np.log(errors[first, clients] / errors[last, clients]), np.nan)
-            / np.maximum(last - first, 1),
+            "fall": fall,
             "law": np.log((kappa + 1.0) / (kappa - 1.0)),
         }
 
@@ -95,7 +96,7 @@ def cells(quick: bool) -> dict[str, list[Steps]]:
 
 def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
     """Return a row for each accuracy."""
-    kept = ("rule", "rank", "per_rank", "n_samples", "law")
+    kept = ("rule", "rank", "per_rank", "n_samples", "most", "law")
     rows = [
         {name: row[name] for name in kept} | {"eps": float(eps), "needed": needed}
         for row in tables["steps"]
@@ -130,9 +131,12 @@ def power(last: lf.Table, first: lf.Table) -> Measured:
 
 
 def excess(row: lf.Table) -> Any:
-    """Return the steps beyond the largest possible number; NaN for clients that did not arrive."""
-    arrived = np.isfinite(row["needed"])
-    return np.where(arrived, row["needed"] - np.ceil(digits(row) / row["law"] + 1e-6), np.nan)
+    """Return the steps beyond the largest possible number, infinite for clients that did not arrive.
+
+    They are NaN if a client did not arrive and has a largest possible number beyond the steps that were tried.
+    """
+    possible = np.ceil(digits(row) / row["law"] + 1e-6)
+    return np.where(np.isfinite(row["needed"]) | (possible <= row["most"]), row["needed"] - possible, np.nan)
 
 
 def cost(row: lf.Table) -> Measured:
@@ -143,9 +147,8 @@ def cost(row: lf.Table) -> Measured:
 
 
 def fall(row: lf.Table) -> Measured:
-    """Return the log fall per step divided by the predicted one, for the median of the clients that arrived."""
-    ratios = row["fall"] / row["law"]
-    return median_interval(ratios[np.isfinite(ratios)])
+    """Return the log fall per step divided by the predicted one, for the median client."""
+    return median_interval(row["fall"] / row["law"])
 
 
 OfSteps = partial(c.Claim, over=c.each_row, setting="{rule}, k = {rank}, m = {n_samples}")

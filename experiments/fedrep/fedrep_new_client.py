@@ -164,10 +164,13 @@ CLAIMS = (
     c.Claim(
         "Without noise, m = k samples are enough for every eps, and k - 1 are not if eps < 1/k",
         c.OWN_PREDICTION.adding("an exact head solves k equations", ": "),
-        c.identity(lambda row: abs(counted(row) - row["law"]), "largest difference from k", 0.0),
+        c.identity(
+            lambda row: abs(counted(row) - row["law"]), "largest difference from k, of all trials and of resamples", 0.0
+        ),
         where=(c.of(how=EXACT), c.only(lambda row: row["eps"] < 1.0 / row["rank"])),
         over=c.each_row,
         setting="k = {rank}, eps = {eps:g}",
+        detail=lambda row: f"one search with {row['trials']} trials, and {len(row['replicates'])} resamples of them",
         theorem=False,
     ),
 )

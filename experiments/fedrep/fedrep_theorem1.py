@@ -30,7 +30,7 @@ from linfed._types import Array
 from linfed.plotting.panels import Figures, bars, draw_predicted
 from linfed.theory.fedrep.theorem1 import bound, judges, runs
 
-from ._theorem1 import NAMES, PAIRS, RIVAL, THEOREM, Setting, moved
+from ._theorem1 import BASE, NAMES, PAIRS, RIVAL, THEOREM, Setting, moved
 
 SUMMARY = "FedRep paper, Theorem 1: the verdict on its bound over a grid, and how loose it is"
 HEADLINES = (
@@ -40,10 +40,10 @@ HEADLINES = (
     },
 )
 PICTURES = {"looseness": 1400}
-CURVES = ("step", "condition", "start", "at the rival's m")  # their curves are drawn
+CURVES = (BASE, "step", "condition", "start", "at the rival's m")  # their curves are drawn
 REDUCED = {"runs": {"without": lambda row: () if row["name"] in CURVES else ("distance",)}}
 CAPTIONS = {
-    "curves": "Subspace distance against rounds in five of the runs, with Theorem 1's bound at the printed exponent "
+    "curves": "Subspace distance against rounds in four of the runs, with Theorem 1's bound at the printed exponent "
     "and at twice that exponent, and state evolution. Lines: median over trials; shaded: 10-90 %.",
     "looseness": "Log rate of the runs divided by that of the bound, at both exponents, against the step size, kappa "
     "and E_0. Markers: median over trials; bars: 10-90 %. Dotted: state evolution.",
@@ -54,10 +54,11 @@ FIELDS = [field.name for field in fields(runs.Theorem1Run) if field.name not in 
 GRID = "grid"
 """Name of the runs at the theorem's own m over a grid."""
 MOVES: dict[str, tuple[float, ...]] = {
-    "step": (0.03, 0.1, 0.3, 1.0),
-    "condition": (1.0, 2.0, 4.0, 8.0),
-    "start": (0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
+    "step": (0.03, 0.1, 0.3),
+    "condition": (2.0, 4.0, 8.0),
+    "start": (0.1, 0.3, 0.7, 0.9, 0.99),
 }
+"""Values of each size that varies, besides that of the base setting."""
 FEW = "at the rival's m"
 """Name of the runs at the simple rule's m, which depends neither on kappa nor on E_0 and has no logarithm."""
 SPOILT: dict[str, dict[str, Any]] = {
@@ -79,10 +80,11 @@ ALONE: dict[str, dict[str, Any]] = {"one client of 50, k = 1": {"rank": 1, "part
 
 @dataclass(frozen=True, kw_only=True)
 class Judged(Setting):
-    """One setting at the theorem's m with C = 1, or at another m."""
+    """One setting at the theorem's m with C = 1, at the simple rule's m, or at another m."""
 
-    name: str = lf.choice((GRID, FEW, *MOVES, *SPOILT, *ALONE, *PAIRS, *LARGE), GRID, label=True)
+    name: str = lf.choice((GRID, FEW, BASE, *MOVES, *SPOILT, *ALONE, *PAIRS, *LARGE), GRID, label=True)
     m: int = 0
+    rival_m: bool = lf.choice((False, True), False)
     fixed: bool = lf.choice((False, True), False)
     gradient_steps: int = 0
 
@@ -90,7 +92,7 @@ class Judged(Setting):
         """Return the run, with the prediction of state evolution if there is one."""
         problem = self.problem()
         step, needed, _ = self.constants(problem)
-        m = self.m or math.ceil(self.rival if self.name == FEW or needed == math.inf else needed)
+        m = self.m or math.ceil(self.rival if self.rival_m or needed == math.inf else needed)
         heads = lf.GradientHeads(steps=self.gradient_steps) if self.gradient_steps else lf.ExactHeads()
         data = lf.FixedSamples(m) if self.fixed else lf.FreshSamples(m)
         run = runs.theorem1_run(self.simulated(problem, step, data, heads))
@@ -140,19 +142,21 @@ class SameBatch:
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
-    """Return the runs, and those with recorded QR factors; quick: a few of each, small."""
+    """Return the runs, each once, and those with recorded QR factors; quick: a few of each, small."""
     base = Judged(n_clients=12, dim=8, n_rounds=8, trials=75) if quick else Judged()
     heads = ((2, 1.0), (2, 3.0)) if quick else ((1, 1.0), (2, 1.0), (2, 4.0), (5, 1.0), (5, 4.0))
     steps, starts = ((base.step,), (base.start,)) if quick else ((0.1, 1.0), (0.3, 0.9))
     grid = lf.grid(base, **{"rank, condition": heads}, participation=(1.0, 0.5), step=steps, start=starts)
     along = [lf.grid(replace(base, name=name), **{name: MOVES[name][:: 3 if quick else 1]}) for name in MOVES]
+    swept = [replace(base, name=BASE), *itertools.chain(*along)]
+    known = [replace(cell, name=GRID) for cell in swept]
     spoilt = replace(base, n_clients=20, dim=10, n_rounds=100, trials=75 if quick else 100)
     named = ALONE if quick else PAIRS | LARGE | ALONE
     return {
         "runs": [
-            *grid,
-            *(replace(cell, name=FEW) for cell in grid if cell.step == 1.0),
-            *itertools.chain(*along),
+            *(cell for cell in grid if cell not in known),
+            *(replace(cell, name=FEW, rival_m=True) for cell in grid if cell.step == 1.0),
+            *swept,
             *(replace(spoilt, name=name, **changes) for name, changes in SPOILT.items()),
             *(replace(base, name=name, **changes) for name, changes in named.items()),
         ],
@@ -169,7 +173,7 @@ def setting_text(row: lf.Table) -> str:
     """Return the setting of a run, as text."""
     if row["name"] in MOVES:
         return f"{NAMES[row['name']]} = {row[row['name']]:g}, m = {row['n_samples']:,}"
-    if row["name"] not in (GRID, FEW):
+    if row["name"] not in (BASE, GRID, FEW):
         return f"{row['name']}, m = {row['n_samples']:,}"
     names = (("rank", "k"), ("condition", "kappa"), ("step", "step"), ("start", "dist_0"), ("participants", "p"))
     return ", ".join(f"{text} {row[name]:g}" for name, text in names) + f", m = {row['n_samples']:,}"
@@ -185,7 +189,7 @@ SAYS = c.cite(
 TO_T = c.OWN_PREDICTION.adding("Theorem 1 with ||R^-1|| <= 1, under the same events", ": ")
 SAME = c.OWN_PREDICTION.adding("the normal equations of exact heads on the same batch", ": ")
 EXPONENTS = ((bound.PRINTED, "T/2", SAYS), (bound.SAME_BATCH, "T", TO_T))
-OF_THEOREM = (GRID, *MOVES, *PAIRS, *LARGE, *ALONE)
+OF_THEOREM = (GRID, BASE, *MOVES, *PAIRS, *LARGE, *ALONE)
 """Names of the runs in which the theorem applies."""
 TOLERANCE = 1e-10
 """Largest violation of an identity that rounding errors can cause."""
@@ -222,7 +226,7 @@ def falls(exponent: float, which: str, source: c.Source) -> c.Claim:
         source,
         c.Statistic("log rate of the run divided by that of the bound, median over trials", judge),
         table="runs",
-        where=c.of(name=list(MOVES)),
+        where=c.of(name=[BASE, *MOVES]),
         over=c.each_row,
         setting=setting_text,
     )
@@ -241,7 +245,7 @@ def depends(name: str, rule: str = "the bound", isotropic: bool = False) -> c.Cl
         c.median(growth, "the first rate divided by the second, last setting over first, median over trials"),
         c.within(0.5, 2.0),
         table="runs",
-        where=c.of(name=name),
+        where=c.of(name=[BASE, name]),
         over=c.ends(name),
         setting=f"{NAMES[name]} {{0[{name}]:g}} to {{1[{name}]:g}}",
     )
@@ -279,9 +283,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def curves(table: lf.Table) -> Any:
     """Draw measured distances with the bound at both exponents, and state evolution."""
-    ends = (table.select(name="start", start=[0.99, 0.1]), table.select(name=FEW, participation=1.0))
-    last = [list(part)[-1] for part in ends]
-    shown = sum(last, table.select(name="condition", condition=[1.0, 8.0])).assign(title=title)
+    parts = (table.select(name=name) for name in (BASE, "condition", "start"))
+    last = [list(part)[-1] for part in (*parts, table.select(name=FEW, participation=1.0)) if part]
+    shown = lf.Table.joined(last).assign(title=title)
     with lf.panels(shown, column="title", title="{}", height=2.5) as sheet:
         for ax, row in sheet:
             run, name = run_of(row), row["name"]
@@ -297,15 +301,18 @@ def curves(table: lf.Table) -> Any:
 
 def title(row: lf.Table) -> str:
     """Return the title of a panel: the setting and m."""
-    setting = f"k = {row['rank']}, kappa = {row['condition']:g}, m" if row["name"] == FEW else setting_text(row)
-    return f"{setting.rpartition(', ')[0]}\nm = {row['n_samples']:,}"
+    name = "condition" if row["name"] == BASE else row["name"]
+    setting = f"k = {row['rank']}, kappa = {row['condition']:g}" if name == FEW else f"{NAMES[name]} = {row[name]:g}"
+    return f"{setting}\nm = {row['n_samples']:,}"
 
 
 def looseness(table: lf.Table) -> Any:
     """Draw the log rate of runs divided by that of the bound, against eta, kappa and E_0."""
     with lf.panels(table.select(name=list(MOVES)), column="name", title=lambda _: "", height=2.3) as sheet:
-        for ax, part in sheet:
-            x = moved(ax, list(part), part.rows[0]["name"])
+        for ax, varied in sheet:
+            name = varied.rows[0]["name"]
+            part = c.sorted_by(name)(varied + table.select(name=BASE))
+            x = moved(ax, list(part), name)
             for exponent, method, text in ((0.5, THEOREM, "exponent T/2"), (1.0, RIVAL, "exponent T")):
                 ratios = np.stack([judges.rate_ratios(run_of(row), exponent) for row in part], axis=1)
                 bars(ax, x, ratios, method, label=text)

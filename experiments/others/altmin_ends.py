@@ -87,12 +87,15 @@ def cells(quick: bool) -> dict[str, list[End]]:
         ends = lf.grid(end, n_clients=(50, 200)) + lf.grid(replace(end, panel="sigma"), noise_std=(0.1, 0.3))
         return {"ends": ends}
     ends = lf.grid(end, n_samples=(6, 12, 24), n_clients=(25, 50, 100, 200, 400, 800))
-    return {"ends": ends + lf.grid(replace(end, panel="sigma", n_clients=200), noise_std=(0.03, 0.1, 0.3, 1.0, 2.0))}
+    return {"ends": ends + lf.grid(replace(end, panel="sigma", n_clients=200), noise_std=(0.03, 0.1, 0.3, 2.0))}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the final distances against clients for each m, and against the noise."""
-    table = tables["ends"].assign(
+    table = tables["ends"]
+    noisy = table.select(panel="sigma")
+    both = table.select(panel="n", **{name: noisy.unique(name) for name in ("n_clients", "n_samples")})
+    table = (table + both.assign(panel=lambda _: "sigma")).assign(
         shown=lambda row: f"m = {row['n_samples']}" + f", n = {row['n_clients']}" * (row["panel"] != "n")
     )
     with lf.panels(table, column="shown", title="{}", height=2.9, sharey=True) as sheet:

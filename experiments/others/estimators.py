@@ -166,12 +166,15 @@ def cells(quick: bool) -> dict[str, list[Point]]:
     points += lf.grid(short, n_clients=(100, 200, 400, 800, 1600, 3200, 6400))
     points += lf.grid(replace(few, panel="long", n_samples=12), n_clients=(25, 50, 100, 200, 400, 800, 1600))
     noise = replace(few, panel="noise", n_clients=200, n_samples=12)
-    return {"points": points + lf.grid(noise, noise_std=(0.1, 0.2, 0.5, 1.0, 2.0, 4.0))}
+    return {"points": points + lf.grid(noise, noise_std=(0.1, 0.2, 0.5, 2.0, 4.0))}
 
 
 def in_panel(table: lf.Table, panel: str) -> lf.Table:
-    """Return the rows of a panel in the order of the size that varies."""
-    return c.sorted_by(PANELS[panel][0])(table.select(panel=panel))
+    """Return the rows of a panel in the order of the size that varies; that of the noise shares a row with `long`."""
+    part = table.select(panel=panel)
+    if panel == "noise":
+        part += table.select(panel="long", **{name: part.unique(name) for name in ("n_clients", "n_samples")})
+    return c.sorted_by(PANELS[panel][0])(part)
 
 
 def setting(part: lf.Table) -> str:

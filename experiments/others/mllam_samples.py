@@ -46,6 +46,7 @@ CAPTIONS = {
 
 ALTMIN, FEDREP = "AltMin", "FedRep"
 COLOURS = {ALTMIN: KINDS[1][0], FEDREP: LOOKS["FedRep"][0]}
+BASE = "base"
 PANELS = {"d": ("dim", "dimension d, with n = 4 d"), "n": ("n_clients", "clients n")}
 PER_DIM = 4
 """Clients per dimension where the dimension grows."""
@@ -58,7 +59,7 @@ LOG_N = c.reading(f"{abstract}: the samples per task grow like the logarithm of 
 class Search(Need):
     """Search for the smallest m of a method from the method of moments, on fixed samples."""
 
-    panel: str = lf.choice(PANELS, "d", label=True)
+    panel: str = lf.choice((BASE, *PANELS), BASE, label=True)
     asks: str = lf.choice(("data.n_samples",), "data.n_samples")
     method: str = lf.choice((ALTMIN, FEDREP), ALTMIN)
     samples: str = lf.choice((FIXED,), FIXED)
@@ -92,13 +93,14 @@ class Search(Need):
 
 
 def cells(quick: bool) -> dict[str, list[Search]]:
-    """Return the searches along both panels; quick: few and small sizes, AltMin only."""
+    """Return the searches along both panels, and the base that they share; quick: few sizes, AltMin only."""
     base = Search(dim=16, trials=8, resolution=0.3, n_rounds=20) if quick else Search()
-    along_d = [replace(base, panel="d", dim=d, n_clients=PER_DIM * d) for d in ((8, 16) if quick else (10, 20, 40, 80))]
-    clients = (16, 64) if quick else (20, 40, 80, 160, 320, 640, 1280)
+    along_d = [replace(base, panel="d", dim=d, n_clients=PER_DIM * d) for d in ((8,) if quick else (10, 20, 80))]
+    clients = (16,) if quick else (20, 40, 80, 320, 640, 1280)
     along_n = [replace(base, panel="n", n_clients=n) for n in clients]
     methods = (ALTMIN,) if quick else (ALTMIN, FEDREP)
-    return {"samples": [replace(one, method=name) for one in along_d + along_n for name in methods]}
+    every = [replace(base, n_clients=PER_DIM * base.dim), *along_d, *along_n]
+    return {"samples": [replace(one, method=name) for one in every for name in methods]}
 
 
 def along(panel: str) -> Callable[[lf.Table], str]:
@@ -114,7 +116,7 @@ def along(panel: str) -> Callable[[lf.Table], str]:
 
 def growth(panel: str, suffices: c.Source) -> tuple[c.Claim, c.Claim]:
     """Return the claims that the smallest m grows like the logarithm of d or n, and not at all."""
-    claim = partial(c.Claim, where=c.of(panel=panel, method=ALTMIN), setting=along(panel))
+    claim = partial(c.Claim, where=c.of(panel=[BASE, panel], method=ALTMIN), setting=along(panel))
     return (
         claim(
             f"The smallest m grows at most like log {panel}",
@@ -147,7 +149,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table = tables["samples"]
 
     def draw(ax: Axes, panel: str) -> None:
-        part, (field, text) = table.select(panel=panel), PANELS[panel]
+        part, (field, text) = table.select(panel=[BASE, panel]), PANELS[panel]
         for name, of_method in part.groupby("method"):
             rows = sorted(of_method.rows, key=lambda row: row[field])
             draw_measured(ax, rows, field, name, "equations and unknowns", "counted", COLOURS[name])

@@ -119,6 +119,28 @@ def test_committed_findings_are_of_the_declared_claims(name):
         assert any(one.source.startswith(source) and one.origin is source.origin for source in sources), one
 
 
+DECIDING = {"fedrep-unequal-heads": {"name"}, "flute-fig2": {"objective", "kind"}, "flute-lemma-a18": {"kind"}}
+"""Labels that no other field tells, by experiment: their words decide what is run."""
+
+
+def is_label(cell, name):
+    """Return whether a field is declared to name only what other fields say."""
+    return getattr(inspect.getattr_static(cell, name, None), "label", False)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_run_has_two_labels(name):
+    """It would be judged twice, or count as two of the settings of a claim."""
+    seen = {}
+    for key, cells in cells_of(load(name, FOLDER), quick=False).items():
+        for cell in cells:
+            names = [field.name for field in dataclasses.fields(cell)]
+            told = [one for one in names if one in DECIDING.get(name, ()) or not is_label(cell, one)]
+            run = type(cell), *(repr(getattr(cell, one)) for one in told)
+            assert run not in seen, f"{seen[run]} and {key}: {cell}"
+            seen[run] = f"{key}: {cell}"
+
+
 def test_every_picture_of_the_pages_has_a_caption_and_every_experiment_a_picture():
     shown = defaultdict(set)
     for name, key, _ in pictures.PICTURES.values():

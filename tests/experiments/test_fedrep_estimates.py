@@ -8,6 +8,7 @@ import pytest
 import linfed as lf
 from experiments.fedrep import fedrep_floor, fedrep_moments, fedrep_recovery, fedrep_start
 from experiments.shared.spectral import AVERAGES, MOMENTS, SPECTRAL, TWO, spectral
+from linfed.statistics import binomial_share
 from linfed.statistics.findings import Verdict
 from tests.experiments.judged import searched, verdicts
 from tests.helpers import findings
@@ -92,13 +93,17 @@ def test_moments_that_need_more_than_the_theorems_term_are_found(power, verdict)
 # --- fedrep-recovery ---------------------------------------------------------------------------------------------
 
 
+MANY = 40
+"""Trials, more than the fewest that can support a share of 0.9."""
+
+
 def recovery(distances, *, equations=(0.8, 0.9, 1.1, 1.5), **changes):
     """Return a table of one setting, with the distances from a start near B* for each number of equations."""
     near = fedrep_recovery.TRUTH
     row = {"n_clients": 40, "n_samples": 6, "rank": 2, "dim": 40, "noise_std": 0.0, "setting": "k = 2"}
-    row |= {f"{near} risk": np.full(TRIALS, 1.0), "law": np.full(TRIALS, np.nan), "radius": np.full(TRIALS, np.nan)}
+    row |= {f"{near} risk": np.full(MANY, 1.0), "law": np.full(MANY, np.nan), "radius": np.full(MANY, np.nan)}
     pairs = zip(equations, distances, strict=True)
-    return lf.Table([row | {"equations": number, near: np.full(TRIALS, one)} | changes for number, one in pairs])
+    return lf.Table([row | {"equations": number, near: np.full(MANY, one)} | changes for number, one in pairs])
 
 
 @pytest.mark.parametrize(
@@ -117,17 +122,52 @@ def test_recovery_is_judged_on_both_sides_of_the_threshold(distances, expected):
 @pytest.mark.parametrize(("risk", "expected"), [(1.00005, "SUPPORTED"), (1.01, "NOT SUPPORTED")])
 def test_a_start_is_judged_by_its_empirical_risk(risk, expected):
     start = fedrep_recovery.RANDOM
-    row = {start: np.full(TRIALS, 0.5), f"{start} risk": np.full(TRIALS, risk), "radius": np.full(TRIALS, 0.5)}
+    row = {start: np.full(MANY, 0.5), f"{start} risk": np.full(MANY, risk), "radius": np.full(MANY, 0.5)}
     (found,) = findings(fedrep_recovery, {"points": recovery((0.1,) * 4, noise_std=0.5, **row)})
     assert found.verdict.value == expected
 
 
+@pytest.mark.parametrize(("reach", "verdict"), [(40, "SUPPORTED"), (34, "INCONCLUSIVE"), (22, "NOT SUPPORTED")])
+def test_a_share_is_judged_in_the_worst_number_of_clients(reach, verdict):
+    """Trials of all numbers of clients together would hide the one from which few starts arrive."""
+    start = fedrep_recovery.RANDOM
+    row = {start: np.full(MANY, 0.5), "radius": np.full(MANY, 0.5), "noise_std": 0.5}
+
+    def risk(row):
+        return np.where(np.arange(MANY) < (reach if row["n_clients"] == 30 else MANY), 1.0, 2.0)
+
+    points = recovery((0.1,) * 4, equations=(1, 2, 3, 4), **row)
+    points = points.assign(n_clients=lambda row: 10 * row["equations"]).assign(**{f"{start} risk": risk})
+    (found,) = findings(fedrep_recovery, {"points": points})
+    assert (found.estimate, found.verdict.value) == (reach / MANY, verdict)
+    worst = 30 if reach < MANY else 10
+    assert found.detail == f"{reach} of 40 trials at n = {worst}, of 4 numbers of clients"
+    alone = binomial_share(reach, MANY)
+    assert found.low == pytest.approx(alone[1])
+    assert found.high == pytest.approx(binomial_share(reach, MANY, confidence=1 - 0.05 / 4)[2])
+
+
+def test_one_trial_without_a_solution_does_not_hide_a_number_of_clients():
+    start, radius = fedrep_recovery.RANDOM, np.full(MANY, 0.5)
+    radius[0] = np.nan
+    row = {start: np.full(MANY, 0.5), f"{start} risk": np.full(MANY, 2.0), "radius": radius, "noise_std": 0.5}
+    (found,) = findings(fedrep_recovery, {"points": recovery((0.1,) * 4, **row)})
+    assert (found.estimate, found.verdict.value) == (0.0, "NOT SUPPORTED")
+
+
+def test_few_hits_are_judged_by_the_largest_share():
+    points = recovery((0.1, np.where(np.arange(MANY) < 30, 1e-6, 0.1), 0.1, 0.1))
+    found = next(one for one in findings(fedrep_recovery, {"points": points}) if "fewer equations" in one.claim)
+    assert (found.estimate, found.verdict.value) == (0.75, "NOT SUPPORTED")
+    assert found.low == pytest.approx(binomial_share(30, MANY, confidence=1 - 0.05 / 2)[1])
+
+
 @pytest.mark.parametrize(("law", "expected"), [(0.9, "SUPPORTED"), (0.1, "NOT SUPPORTED")])
 def test_the_unstable_solution_is_judged_beyond_the_range_only(law, expected):
-    row = {"noise_std": 0.5, "law": np.full(TRIALS, law)}
-    inside = recovery((0.2,), equations=(4.0,), radius=np.full(TRIALS, 0.5), **row)
+    row = {"noise_std": 0.5, "law": np.full(MANY, law)}
+    inside = recovery((0.2,), equations=(4.0,), radius=np.full(MANY, 0.5), **row)
     assert not findings(fedrep_recovery, {"points": inside})
-    beyond = recovery((0.2,), equations=(2.0,), radius=np.full(TRIALS, 2.0), **row)
+    beyond = recovery((0.2,), equations=(2.0,), radius=np.full(MANY, 2.0), **row)
     (found,) = findings(fedrep_recovery, {"points": inside + beyond})
     assert found.verdict.value == expected
     assert found.setting == "k = 2, radius 2"

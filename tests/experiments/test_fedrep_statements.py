@@ -50,7 +50,7 @@ def test_a_search_finds_k_samples_without_noise_and_the_law_with_noise():
 def client_rows(how, size):
     """Return searches whose number of samples is a function of k and eps."""
     rows = [
-        searched(size(k, eps), how=how, eps=eps, batch=1, law=float(k)) | {"rank": k}
+        searched(size(k, eps), how=how, eps=eps, batch=1, law=float(k), trials=32) | {"rank": k}
         for k in (20, 80)
         for eps in (1e-2, 1e-4)
     ]
@@ -76,6 +76,13 @@ def test_the_laws_of_a_new_client_are_rejected_where_they_are_false():
     assert more["Without noise, m = k samples are enough for every eps, and k - 1 are not if eps < 1/k"] == {
         NOT_SUPPORTED
     }
+
+
+def test_resamples_of_a_search_are_not_told_as_trials():
+    """A search with 32 trials gives one number of samples, and one for each resample."""
+    table = lf.Table(client_rows(CLIENT.EXACT, lambda k, eps: float(k)))
+    (detail,) = {one.detail for one in findings(CLIENT, {"samples": table}) if "m = k samples" in one.claim}
+    assert detail == "one search with 32 trials, and 400 resamples of them"
 
 
 # --- gradient steps --------------------------------------------------------------------------------------------------
@@ -117,6 +124,20 @@ def test_more_steps_than_the_laws_are_rejected(stepped):
     assert {text.split(" ")[0] for text in changed} == {"The", "At"}
 
 
+def test_clients_that_do_not_arrive_count():
+    """Against the largest number of steps if this is not beyond the tried ones; and in the median of the falls."""
+    cell = STEPS.Steps(rank=2, per_rank=2, trials=3, dim=5, most=60)
+    (row,) = lf.Table.of([cell], [cell.run()]).rows
+    assert 3 < np.isinf(row["needed"].values).any(axis=1).sum() < 30
+    np.testing.assert_allclose(row["fall"] / row["law"], 1.0, rtol=1e-6)  # of all clients: k = 2 has two eigenvalues
+    most = next(text for text in verdicts(STEPS, "steps", [row]) if "no head needs more" in text)
+    assert verdicts(STEPS, "steps", [row])[most] == {SUPPORTED}
+    needed = lf.LabeledArray([[1.0, 2.0, 3.0]] * 7 + [[1.0, 2.0, np.inf]], eps=STEPS.LEVELS)
+    for law, verdict in ((0.1, SUPPORTED), (1.0, NOT_SUPPORTED)):  # at most 185 or 19 steps, of 60
+        changed = row | {"needed": needed} | dict.fromkeys(("kappa", "law", "fall"), np.full(8, law))
+        assert verdicts(STEPS, "steps", [changed])[most] == {verdict}
+
+
 # --- heads of unequal lengths ----------------------------------------------------------------------------------------
 
 
@@ -145,9 +166,54 @@ def test_a_few_long_heads_need_more_samples_than_equal_ones():
     equal, few = (verdicts(LENGTHS, "lengths", table.select(name=name).rows) for name in (LENGTHS.EQUAL, LENGTHS.LEAST))
     at_one, for_all, effective, simplest = equal
     assert (equal[at_one], few[at_one]) == ({Verdict.HOLDS}, {Verdict.VIOLATED})
-    assert equal[for_all] == equal[effective] == few[effective] == equal[simplest] == {SUPPORTED}
-    grown = table.assign(constant=lambda row: 1.0 if row["dim"] == 20 else 16.0)
-    assert verdicts(LENGTHS, "lengths", grown.rows)[for_all] == {NOT_SUPPORTED}
+    assert equal[effective] == few[effective] == equal[simplest] == {SUPPORTED}
+    assert equal[for_all] == {Verdict.VACUOUS}
+    np.testing.assert_array_equal(table.select(name=LENGTHS.EQUAL)["least_low"], 0.0)
+    assert (table.select(name=LENGTHS.LEAST)["least_low"] >= 1.0).all()
+
+
+def test_a_smallest_c_is_known_by_the_intervals_of_the_failures(monkeypatch):
+    """5 of 100 failures do not decide whether more than 5 % fail, so C = 8 is tried, too."""
+    cell = LENGTHS.Unequal(n_clients=20, dim=20, n_rounds=2)
+    needed = cell.constants(cell.problem())[1]
+
+    def failed(cell, problem, step, m):
+        return np.arange(cell.trials) < (20 if m < 3.9 * needed else 5 if m < 7.9 * needed else 0)
+
+    monkeypatch.setattr(LENGTHS.Unequal, "failed", failed)
+    row = cell.run()
+    assert (row["least"], row["least_low"], row["least_high"]) == (4.0, 2.0, 8.0)
+    np.testing.assert_array_equal(row["failed"].values, [20, 20, 5, 0])
+    row = replace(cell, most=2.0).run()
+    assert (row["least"], row["least_low"], row["least_high"]) == (np.inf, 2.0, np.inf)
+
+
+AT_MOST_1, OPEN = (1.0, 0.0, 1.0), (np.inf, 0.0, np.inf)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "interval", "verdict"),
+    [
+        (AT_MOST_1, AT_MOST_1, (-np.inf, np.inf), Verdict.VACUOUS),
+        (OPEN, (4.0, 2.0, 4.0), (-np.inf, np.inf), Verdict.VACUOUS),
+        ((4.0, 2.0, 4.0), AT_MOST_1, (-np.inf, -0.25), SUPPORTED),
+        (AT_MOST_1, (4.0, 2.0, 4.0), (0.25, np.inf), Verdict.INCONCLUSIVE),
+        (AT_MOST_1, (8.0, 4.0, 8.0), (0.5, np.inf), NOT_SUPPORTED),
+        ((4.0, 2.0, 4.0), (np.inf, 1024.0, np.inf), (2.0, np.inf), NOT_SUPPORTED),
+        ((4.0, 2.0, 4.0), (4.0, 2.0, 8.0), (-0.25, 0.5), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_an_open_smallest_c_bounds_its_power_on_one_side(first, last, interval, verdict):
+    sizes = {"name": "equal", "rank": 1, "effective": 100.0} | {f"m_{rule}": 10.0 for rule in LENGTHS.RULES}
+    sizes |= {f"failed_{rule}": np.full(100, False) for rule in LENGTHS.RULES}
+    rows = [
+        sizes | {"n_clients": dim, "dim": dim} | dict(zip(("least", "least_low", "least_high"), one, strict=True))
+        for dim, one in ((100, first), (1600, last))
+    ]
+    (found,) = (one for one in findings(LENGTHS, {"lengths": lf.Table(rows)}) if one.claim.startswith("One C"))
+    assert found.verdict is verdict
+    assert np.isnan(found.estimate) == (not np.isfinite(interval).all())
+    np.testing.assert_allclose((found.low, found.high), interval, rtol=1e-12)
 
 
 # --- local updates ---------------------------------------------------------------------------------------------------

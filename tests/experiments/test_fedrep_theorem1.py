@@ -40,17 +40,25 @@ def test_exact_heads_on_the_same_batch_keep_r_from_shrinking(heads, m, verdict):
         assert shrinking.verdict is Verdict.HOLDS
 
 
-def least_row(**own):
+def least_row(least=12.0, **own):
+    """Return a search that finds a smallest m, up to 1 %."""
+    tried = {0.99 * least: 1000, least: 30, 1.01 * least: 0}
     sizes = {
+        **dict(zip(("least_low", "least", "least_high"), tried, strict=True)),
+        "failed": lf.LabeledArray([*tried.values()], tried=[*tried]),
         "n_clients": 50,
         "dim": 50,
         "rank": 2,
         "participation": 1.0,
         "noise_std": 0.0,
         "n_rounds": 60,
-        "trials": 100,
+        "trials": 1000,
     }
-    return sizes | {"name": "condition", "start": 0.5, "needed": 100.0, "rival": 10.0, "predicted": 12.0} | own
+    return (
+        sizes
+        | {"name": "condition", "condition": 1.0, "start": 0.5, "needed": 100.0, "rival": 10.0, "predicted": 12.0}
+        | own
+    )
 
 
 def test_experiment_rejects_a_bound_that_is_false():
@@ -72,7 +80,7 @@ def test_experiment_rejects_a_bound_that_is_false():
 def test_experiment_rejects_constants_that_are_false():
     def found(first, last):
         rows = [
-            least_row(condition=c, needed=needed, least=m, least_low=0.99 * m, least_high=1.01 * m)
+            least_row(condition=c, needed=needed, least=m)
             for c, m, needed in ((4.0, first, 100.0), (8.0, last, 1600.0))
         ]
         return {found.claim: found.verdict for found in findings(SAMPLES, {"least": lf.Table(rows)})}
@@ -96,10 +104,7 @@ def test_experiment_rejects_constants_that_are_false():
 @pytest.mark.parametrize(("rule", "outside"), [("stated", 8.0), ("smaller", 1.0)])
 def test_the_introductions_m_is_a_sum_of_powers_and_judged_by_their_difference(rule, outside):
     def found(first, last):
-        rows = [
-            least_row(condition=kappa, least=m, least_low=0.99 * m, least_high=1.01 * m)
-            for kappa, m in ((4.0, first), (32.0, last))
-        ]
+        rows = [least_row(condition=kappa, least=m) for kappa, m in ((4.0, first), (32.0, last))]
         return {found.claim: found.verdict for found in findings(SAMPLES, {"least": lf.Table(rows)})}
 
     stated = [SAMPLES.rule_m(least_row(condition=kappa), rule) for kappa in (4.0, 32.0)]
@@ -113,3 +118,23 @@ def test_the_introductions_m_is_a_sum_of_powers_and_judged_by_their_difference(r
     assert {true[text] for text in (enough, bounded, tight)} == {Verdict.SUPPORTED}
     assert (few[bounded], few[tight]) == (Verdict.SUPPORTED, Verdict.NOT_SUPPORTED)
     assert (many[bounded], many[enough]) == (Verdict.NOT_SUPPORTED, Verdict.NOT_SUPPORTED)
+
+
+@pytest.mark.parametrize(("failures", "factor"), [(15, 1.0), (40, 1.5)])
+def test_the_worst_of_many_settings_is_known_by_intervals_that_hold_together(failures, factor):
+    """15 of 160 failures lie above 5 % alone, but not as the most of 31 settings; 40 do."""
+    counts = {(0.9, 1.0, 1.1): (160, 8, 0), (0.5, 1.5, 3.0): (160, failures, 0)}
+    fine, coarse = (
+        least_row(trials=160, predicted=10.0, rank=1, name=SAMPLES.DRAWN)
+        | {"least": 10.0 * one[1], "failed": lf.LabeledArray(counts[one], tried=[10.0 * m for m in one])}
+        for one in counts
+    )
+    rules = SAMPLES.derived({"least": lf.Table([fine] * 30 + [coarse])})["rules"].select(rule="predicted")
+    assert SAMPLES.worst_factor(rules)[1] == pytest.approx(factor)
+    assert SAMPLES.spread(rules).value[1] == pytest.approx(max(0.0, np.log10(factor / 1.1)))
+
+
+def test_a_size_varies_from_the_base_setting_which_is_run_once():
+    rows = [least_row(name=SAMPLES.BASE, least=12.0), least_row(name="rank", rank=8, least=50.0)]
+    settings = {found.setting for found in findings(SAMPLES, {"least": lf.Table(rows)})}
+    assert {SAMPLES.BASE, "k = 8", "from 2 to 8", "2 settings, all but the drawn ones"} <= settings

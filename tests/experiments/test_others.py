@@ -129,6 +129,26 @@ def adaptive_verdicts(**risks):
     return found
 
 
+def test_the_runs_without_outliers_are_compared_once():
+    """Colluding outliers of share 0 are a setting of the other experiment."""
+    _, tables = adaptive_tables()
+    found = findings(adaptive_outliers, tables | adaptive_outliers.derived(tables))
+    compared = [one.setting for one in found if one.claim == shown.BETTER]
+    assert compared == ["share of colluding outliers 0.2, deviation 0.1"]
+
+
+def test_panels_share_the_row_of_their_base():
+    places = (("long", 200, 1.0), ("long", 400, 1.0), ("noise", 200, 0.5), ("noise", 200, 2.0))
+    rows = [point() | {"panel": panel, "n_clients": n, "noise_std": noise} for panel, n, noise in places]
+    table = estimators.in_panel(lf.Table(rows), "noise")
+    assert table["noise_std"].tolist() == [0.5, 1.0, 2.0]
+    row = searched(10.0, method=mllam_samples.ALTMIN, counted=5.0)
+    sizes = (("base", 40, 160), ("d", 20, 80), ("n", 40, 80))
+    table = lf.Table([row | {"panel": panel, "dim": d, "n_clients": n} for panel, d, n in sizes])
+    settings = {one.setting for one in findings(mllam_samples, {"samples": table})}
+    assert {"d = 20 to 40, n = 4 d", "n = 80 to 160, d = 40"} <= settings
+
+
 def test_adaptive_personalisation_is_judged():
     good = adaptive_verdicts(**{methods.RULE: 0.2, methods.ARMUL: 0.05})
     assert all(verdicts == {Verdict.SUPPORTED} for verdicts in good.values()), good

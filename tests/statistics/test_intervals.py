@@ -564,6 +564,11 @@ def test_the_smallest_size_whose_failures_are_allowed(tried, failed, expected):
     assert least_passing(tried, failed, 100, allowed=0.05) == expected
 
 
+def test_an_interval_of_the_smallest_size_has_a_confidence():
+    assert least_passing([3, 4], [12, 0], 100, allowed=0.05) == (4.0, 3.0, 4.0)
+    assert least_passing([3, 4], [12, 0], 100, allowed=0.05, confidence=0.999) == (4.0, 0.0, np.inf)
+
+
 # --- coverage ------------------------------------------------------------------------------------------------
 
 

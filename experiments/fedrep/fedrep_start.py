@@ -4,8 +4,10 @@ d = 50, k = 4 and n = 100. FedRep starts from spectral estimates of the same sam
 subspaces at given distances from B*. Its step size is ``1.2/(c (1 + sqrt g)^2)`` with c = 1 - k/m and
 ``g = (d-k) k/(n (m-k))``, from the largest eigenvalue near B*. Rounds are counted to distance 1e-6 without noise. With
 noise they are counted to 1.05 times the smallest final distance of the same trial, over all starts. The uploads of a
-spectral estimate count as the number of rounds with equally many floats. The experiment `estimators` compares
-the spectral estimates.
+spectral estimate count as the number of rounds with equally many floats. The rounds from given distances are medians
+over trials, interpolated in the logarithm of the tangent. Their error is part of the interval of a comparison, and
+estimates that lie outside these distances are left out and counted. The experiment `estimators` compares the spectral
+estimates.
 
 **Deviations**: the sizes are ours. Heads have length sqrt(k) and ``(1/n) sum_i w_i w_i' = I``. The FedRep paper starts
 from the moments and draws fresh samples in every round.
@@ -29,7 +31,7 @@ from linfed.algorithms.one_round.estimators import SpectralEstimator
 from linfed.figures.style import KINDS, Look
 from linfed.plotting.panels import Figures
 from linfed.statistics.gains import lower_median
-from linfed.statistics.intervals import Measured, as_factor, first_round_below, largest_of, quantile_interval
+from linfed.statistics.intervals import Measured, as_factor, bootstrap_interval, first_round_below, largest_of
 
 from ..shared.spectral import AVERAGES, MOMENTS, PAIRS, TWO, spectral
 from ..shared.spectral_drawn import LOOKS
@@ -74,7 +76,7 @@ class Point:
     n_rounds: int = 300
     trials: int = 20
     starts: tuple[str, ...] = lf.choice((RANDOM, *spectral(rank=1)), (RANDOM, *ESTIMATES), several=True)
-    deltas: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
+    deltas: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 0.9999, 0.99999)
     seed: int = 0
 
     def run(self) -> list[dict[str, Any]]:
@@ -147,22 +149,29 @@ def counts(part: lf.Table, start: str) -> str:
 def as_at_distance(part: lf.Table) -> c.Measurement | None:
     """Return the largest factor between the rounds from an estimate and those from a subspace at its distance.
 
-    The rounds from given distances are interpolated in the logarithm of their tangents.
+    The trials of an estimate and of the given distances are resampled together.
     """
     given = c.sorted_by("delta")(part.select(method=GIVEN))
     if len(given) < 2:
         return None
-    curve = np.log(tangent(given["delta"])), [lower_median(row["needed"]) for row in given]
-    ratios = {
-        row["method"]: row["needed"] / np.interp(np.log(tangent(row["initial"])), *curve)
-        for row in part.select(method=list(ESTIMATES))
-    }
+    tangents, curves = np.log(tangent(given["delta"])), c.stacked(given, "needed")
+    rows = {row["method"]: row for row in part.select(method=list(ESTIMATES))}
+    starts = {name: np.log(tangent(row["initial"])) for name, row in rows.items()}
 
-    def factor(values: Array, *, confidence: float = 0.95) -> Measured:
-        return as_factor(quantile_interval(values, 0.5, confidence=confidence))
+    def factor(name: str, *, confidence: float = 0.95) -> Measured:
+        def ratio(resample: Array) -> float:
+            i = resample.astype(int)
+            curve = lower_median(curves[i].T)
+            expected = np.interp(starts[name][i], tangents, curve, left=np.nan, right=np.nan)
+            return float(np.nanquantile(rows[name]["needed"][i] / expected, 0.5, method="inverted_cdf"))
 
-    worst = max(ratios, key=lambda name: factor(ratios[name])[0])
-    return c.Measurement(largest_of(factor, [(values,) for values in ratios.values()]), worst)
+        everyone = np.arange(float(len(curves)))
+        return as_factor((ratio(everyone), *bootstrap_interval(ratio, [everyone], confidence=confidence)))
+
+    worst = max(rows, key=lambda name: factor(name)[0])
+    outside = sum(int(((one < tangents[0]) | (one > tangents[-1])).sum()) for one in starts.values())
+    text = f"{outside} estimates outside the given distances are left out" * bool(outside)
+    return c.Measurement(largest_of(factor, [(name,) for name in rows]), worst, text)
 
 
 def setting(part: lf.Table) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from linfed.simulation.metrics import client_risks
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, seen_directions
 from linfed.theory.fedrolex import fedrolex_cycle
 from linfed.theory.mean_square import (
+    DENSE,
     FullMoments,
     OverwrittenMoments,
     is_overwritten,
@@ -53,11 +55,24 @@ SPREADS = "best for the rate in mean square only: the spread about the mean's en
 GROWTH, SMALLEST, LARGEST = 1.25, 1e-9, 1e5
 """Factor between successive step sizes in the search for the edge, and its limits relative to the first step size."""
 
+PARTS, PARTS_IF_LARGE, CHEAP = 8, 2, 2000
+"""Parts into which the search for the best step size and for windows of instability divides each of these intervals,
+for cheap maps (n d^2 up to `CHEAP`; few second moments) and for larger ones. The largest second moments have one."""
+
+WINDOWS = 5.0
+"""Ratio of the edge to the smallest step size at which windows of instability are searched."""
+
+MOST_DIPS = 3
+"""Largest number of minima of the rate over these step sizes that are refined."""
+
+SEARCHED = "found by a search with ratio {:.3g} of successive step sizes; narrower windows can be missed"
+
 MOST_UNKNOWNS = 3000
 """Largest number n d of unknowns of the whole map, whose eigenvalues then take a minute."""
 
-COARSE, FINE, ONE = 1e-4, 1e-8, 1e-9
-"""Tolerances of a mean-square rate far from the edge and near it, and the rounding error allowed in a rate of 1."""
+COARSE, FINE, ONE, ONE_OF_MEANS = 1e-4, 1e-8, 1e-9, 1e-13
+"""Tolerances of a mean-square rate far from the edge and near it, and the rounding error allowed in a rate of 1, also
+for a mean without control variates or windows, whose map is nearly symmetric."""
 
 
 def one_layer(run: Run[Averaging]) -> str:
@@ -120,7 +135,10 @@ class FixedPoint(Law[Run[Averaging]]):
     gives = ("floor", "rate", "stability_edge", "best_step")
     name = "fixed point"
     validity = "one layer, full gradients, fixed samples"
-    range = "exact for these samples; with partial participation, in mean square over participants"
+    range = (
+        "exact for these samples; with partial participation, in mean square over participants; edge and best step by "
+        "a search over step sizes"
+    )
     conditions = (*PLAIN, whole_models)
     limit, rate_source = "theory.fedavg_fixed_point", "theory.fedavg_rate"
 
@@ -171,6 +189,8 @@ class FixedPoint(Law[Run[Averaging]]):
     def rate(self) -> Quantity:
         """Return the factor per round, in root mean square if p < n."""
         found = np.array([one.rate(self.step, FINE) for one in self.trials])
+        if not np.isfinite(found).all():
+            raise NoPredictionError(f"step_size = {self.step:g} is so large that the rate of {self.subject} overflows")
         if self.run.everybody:
             return Quantity(found, self.rate_source, MEAN)
         means = sorted(one.mean_rate(self.step) for one in self.trials)
@@ -180,13 +200,17 @@ class FixedPoint(Law[Run[Averaging]]):
     def stability_edge(self) -> Quantity:
         """Return the step size at which the rate is 1."""
         valid = MEAN_EDGE if self.run.everybody else SQUARE_EDGE
-        return Quantity(np.array([one.edge for one in self.trials]), self.source, valid)
+        return Quantity(np.array([one.edge for one in self.trials]), self.source, f"{valid}; {self.searched()}")
+
+    def searched(self) -> str:
+        """Return how the search over step sizes proceeded, in words."""
+        return SEARCHED.format(GROWTH ** (1.0 / self.trials[0].parts))
 
     def best_step(self) -> Quantity:
         """Return the step size of the smallest rate."""
         wanders = not self.run.everybody and not _settles(self.run.algorithm, self.run.job.sizes.n_clients)
         valid = SPREADS if wanders else MEAN_EDGE if self.run.everybody else SQUARE_EDGE
-        return Quantity(np.array([one.best for one in self.trials]), self.source, valid)
+        return Quantity(np.array([one.best for one in self.trials]), self.source, f"{valid}; {self.searched()}")
 
 
 class Cycle(FixedPoint):
@@ -194,7 +218,9 @@ class Cycle(FixedPoint):
 
     algorithms = (FedRolex,)
     name = "cycle"
-    range = "exact for these samples, for the limit cycle of the windows"
+    range = (
+        "exact for these samples, for the limit cycle of the windows; edge and best step by a search over step sizes"
+    )
     conditions = (*PLAIN, everybody_in_a_cycle)
     limit = rate_source = "theory.fedrolex_cycle"
 
@@ -225,6 +251,8 @@ class OneTrial:
         # FedRolex's windows are of coordinates
         self.basis = np.eye(len(A[0])) if isinstance(algorithm, FedRolex) else seen_directions(A, weights)
         self.A, self.b = self.basis.T @ A @ self.basis, b @ self.basis
+        plain = self.everybody and not isinstance(algorithm, (*CORRECTED, FedRolex))
+        self._one = 1.0 + (ONE_OF_MEANS if plain else ONE)
         self._rates: dict[tuple[float, float], float] = {}
 
     def _options(self, step_size: float) -> dict[str, Any]:
@@ -249,11 +277,12 @@ class OneTrial:
 
     def rate(self, step_size: float, tolerance: float = COARSE) -> float:
         """Return the factor per round of the distance from the limit, in root mean square if p < n."""
-        if self.everybody:
-            return self.mean_rate(step_size)
-        key = (step_size, tolerance)
+        key = (step_size, 0.0 if self.everybody else tolerance)
         if key not in self._rates:
-            self._rates[key] = float(np.sqrt(spectral_radius(self._moments(step_size), tolerance)))
+            if self.everybody:
+                self._rates[key] = self.mean_rate(step_size)
+            else:
+                self._rates[key] = float(np.sqrt(spectral_radius(self._moments(step_size), tolerance)))
         return self._rates[key]
 
     def mean_rate(self, step_size: float) -> float:
@@ -290,6 +319,11 @@ class OneTrial:
     def check_stable(self, step_size: float) -> None:
         """Raise if runs diverge at this step size."""
         rate = self.rate(step_size, FINE)
+        if 1.0 <= rate < 1.0 + ONE and step_size < self.edge:
+            raise NoPredictionError(
+                f"step_size = {step_size:g} is too small: the rate of {type(self.algorithm).__name__} is 1 within "
+                "rounding error"
+            )
         if rate >= 1.0:
             square = "" if self.everybody else " in mean square"
             raise NoPredictionError(
@@ -326,14 +360,28 @@ class OneTrial:
         return np.sqrt(np.maximum(values, 0.0))[:, None] * (self.basis @ vectors).T
 
     def _unstable(self, step_size: float) -> bool:
-        return self.rate(step_size) > 1.0 - 10.0 * COARSE and self.rate(step_size, FINE) > 1.0 + ONE
+        return self.rate(step_size) > 1.0 - 10.0 * COARSE and self.rate(step_size, FINE) > self._one
+
+    @cached_property
+    def parts(self) -> int:
+        """Number of parts into which the search divides an interval of ratio `GROWTH`."""
+        cheap = self.A.size <= CHEAP
+        if not self.everybody:
+            size = self._moments(1.0 / float(np.linalg.eigvalsh(self.A).max())).size if cheap else np.inf
+            return PARTS if size <= DENSE / 3 else PARTS_IF_LARGE if size <= DENSE else 1
+        return PARTS if cheap and not isinstance(self.algorithm, CORRECTED) else PARTS_IF_LARGE
+
+    def _divided(self, steps: list[float]) -> list[float]:
+        """Return ascending step sizes with `parts` - 1 more between each two."""
+        shares = np.arange(self.parts) / self.parts
+        return [*(float(low * (high / low) ** x) for low, high in pairwise(steps) for x in shares), steps[-1]]
 
     @cached_property
     def _scanned(self) -> list[float]:
-        """Step sizes in ascending order with ratio `GROWTH`, of which only the last one is unstable."""
+        """Step sizes in ascending order with ratios up to `GROWTH`, of which only the last one is unstable."""
         algorithm = self.algorithm
         share = self.participants / len(self.A)
-        begin = 0.1 * share / float(np.linalg.eigvalsh(self.A).max())
+        begin = 0.1 * share / (float(np.linalg.eigvalsh(self.A).max()) + self._options(1.0)["mu"])
         begin /= max(1.0, algorithm.server_step_size) * np.sqrt(algorithm.local_steps)
         steps = [begin]
         while self._unstable(steps[0]):
@@ -344,7 +392,10 @@ class OneTrial:
             steps.append(GROWTH * steps[-1])
             if steps[-1] > LARGEST * begin:
                 raise NoPredictionError(f"no stability edge was found up to step_size = {steps[-1]:.4g}")
-        return steps
+        first = sum(step < steps[-1] / WINDOWS for step in steps[1:])
+        near = self._divided(steps[first:])
+        last = next(number for number, step in enumerate(near) if self._unstable(step))
+        return [*steps[:first], *near[: last + 1]]
 
     @cached_property
     def edge(self) -> float:
@@ -352,7 +403,7 @@ class OneTrial:
         from scipy import optimize
 
         low, high = self._scanned[-2:]
-        above = lambda step: min(self.rate(step, FINE), 2.0) - 1.0 - ONE  # noqa: E731
+        above = lambda step: min(self.rate(step, FINE), 2.0) - self._one  # noqa: E731
         return float(optimize.brentq(above, low, high, xtol=1e-12 * high, rtol=1e-10))
 
     @cached_property
@@ -361,16 +412,26 @@ class OneTrial:
         from scipy import optimize
 
         steps = [*self._scanned[:-1], self.edge]
+        first = sum(step < steps[-1] / WINDOWS for step in steps[1:])
+        steps = [*self._divided(steps[: first + 1])[:-1], *steps[first:]]
         rates = [self.rate(step) for step in steps]
         while np.argmin(rates) == 0 and steps[0] > SMALLEST * self.edge:
             steps.insert(0, steps[0] / GROWTH)
             rates.insert(0, self.rate(steps[0]))
-        at = int(np.argmin(rates))
-        low, high = np.log(steps[max(at - 1, 0)]), np.log(steps[min(at + 1, len(steps) - 1)])
-        found = optimize.minimize_scalar(
-            lambda log: self.rate(float(np.exp(log))), bounds=(low, high), method="bounded", options={"xatol": 1e-3}
-        )
-        return float(np.exp(found.x))
+        around = np.pad(rates, 1, constant_values=np.inf)
+        dips = np.flatnonzero((around[1:-1] <= around[:-2]) & (around[1:-1] <= around[2:]))
+        found = []
+        for at in dips[np.argsort(np.array(rates)[dips])][:MOST_DIPS]:
+            low, high = np.log(steps[max(at - 1, 0)]), np.log(steps[min(at + 1, len(steps) - 1)])
+            found.append(
+                optimize.minimize_scalar(
+                    lambda log: self.rate(float(np.exp(log))),
+                    bounds=(low, high),
+                    method="bounded",
+                    options={"xatol": 1e-3},
+                )
+            )
+        return float(np.exp(min(found, key=lambda one: one.fun).x))
 
 
 def samples_of_trials(job: Job) -> Iterator[tuple[Array, Array, Array, Array]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from linfed._types import Array
 from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.algorithms.parts.base import Algorithm
 from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep
@@ -16,24 +17,34 @@ from linfed.algorithms.representation.private_fedrep import PrivateFedRep
 from linfed.checks import check_noise_std
 from linfed.data.samples import FixedSamples, FreshSamples
 from linfed.errors import NoPredictionError
-from linfed.numerics.linalg import distance_from
+from linfed.numerics.linalg import TINY, distance_from
 from linfed.prediction.cases import FedRepRun, heads_of
 from linfed.prediction.conditions import ROUND, averaged, equal_clients, fresh, no_message_noise, second_moments
 from linfed.prediction.fedrep_near_truth import CompressedMessages, FedRepLaw, FewDimensions
 from linfed.prediction.fedrep_rounds import IN_ROUNDS, SecondOrder, chain_notes
-from linfed.prediction.law import Law, Run, first_prediction
-from linfed.prediction.prediction import Curves, Prediction, Quantity
+from linfed.prediction.law import Law, Run, above, first_prediction
+from linfed.prediction.prediction import Asked, Curves, Prediction, Quantity, Slow
 from linfed.problems import Problem
 from linfed.problems.designs import is_gaussian
 from linfed.problems.given import GivenTruth
 from linfed.simulation.job import no_reference
 from linfed.simulation.loop import first_state
 from linfed.theory.fedrep.fixed_samples.minimum import fixed_sample_floor
-from linfed.theory.flute.low_rank import truncation_floor
+from linfed.theory.flute.low_rank import singular_factors, truncation_floor
 
 ALL = (FedRep, PrivateFedRep, CompressedFedRep)
 
 MINIMUM = "minimum of the empirical risk near B*, mean over samples; for a replicon radius of at most 0.9"
+
+MOVED = 0.04
+"""Largest share by which random moves of extra columns may lower the distance."""
+
+MOVING = (
+    "random moves of the extra columns of B lower the distance by a share of about {}, above {}, which the equivalent "
+    "run does not have"
+)
+
+STILL = f"extra columns whose random moves lower the distance by at most {100 * MOVED:g} %"
 
 NARROW = "as a run with r columns, m - (k - r) samples and d - (k - r) dimensions: "
 
@@ -161,7 +172,7 @@ class Narrow(FedRepLaw):
     runs = "exact heads, fresh samples, ground truth of rank r < k, m >= k + 2 (low and high from k + 4 on), d >= k + r"
     gives = SecondOrder.gives
     name = SecondOrder.name
-    validity = f"{NARROW}{SecondOrder.validity}"
+    validity = f"{NARROW}{SecondOrder.validity}; {STILL}"
     conditions = (*ROUND, no_message_noise, equal_clients, second_moments, wide_enough)
 
     def concerns(self) -> bool:
@@ -173,14 +184,64 @@ class Narrow(FedRepLaw):
         """Return the prediction of the run with r columns, in words about this one."""
         narrow, r = self.narrow(), self.run.truth_rank
         found = first_prediction(narrow, IN_ROUNDS)
+        lowered = self.lowered(narrow, found)
+        moving = [MOVING.format(above(lowered, MOVED), MOVED)] if lowered > MOVED else []
         words = f"a run with {r} columns, {narrow.samples} samples and dim = {narrow.job.sizes.dim}"
         return replace(
             found,
             source=f"{found.source}, of the equivalent run with {r} columns (docs/laws/wider-rank.md)",
-            validity=f"{NARROW}{found.validity}",
-            warnings=tuple(f"as {words}: {text}" for text in found.warnings),
+            validity=f"{NARROW}{found.validity}; {STILL}",
+            warnings=(*(f"as {words}: {text}" for text in found.warnings), *moving),
             notes=chain_notes(self.run.job),
+            _quantities={**found._quantities, **self.floors(narrow, found)},
         )
+
+    def lowered(self, narrow: FedRepRun, found: Prediction) -> float:
+        """Return by which share the random moves of the extra columns lower the distance, at most over all rounds.
+
+        In a round they lower the squared sines by the share rho of `motion`. The sines of the narrow run forget this
+        as far as they come from the noise of later rounds.
+        """
+        if isinstance(found._curves, str):
+            return 0.0
+        squares = np.square(found._curves.distance).reshape(-1, self.run.job.n_rounds + 1)
+        most, steps = 0.0, np.broadcast_to(self.run.steps, self.run.job.n_rounds)
+        for trial, path in zip(narrow.trials, squares, strict=False):
+            share = 0.0
+            for step, before, after in zip(steps, path[:-1], path[1:], strict=True):
+                rho, pull = self.motion(trial.W, step, before)
+                kept = np.square(1.0 - pull * (1.0 - before)) * before / max(after, TINY)
+                share = min(kept, 1.0) * share + rho
+                most = max(most, share)
+        return shortened(most)
+
+    def motion(self, W: Array, step: float, squared: float) -> tuple[float, float]:
+        """Return rho and the smallest eigenvalue of the pull on B, for a step size and a squared distance.
+
+        A column of N moves by a Gaussian vector with the variance ``eta^2 v`` per entry,
+        ``v = (m - k)/(m^2 (m - k - 1) p) mean_i tau_i^4``, and so takes up the share ``eta^2 v`` of each squared sine.
+        """
+        run, k = self.run, self.run.algorithm.rank
+        m, extra = run.samples, k - (run.truth_rank or k)
+        tau = squared * np.square(W).sum(axis=1) + np.square(run.problem.noise_std)
+        variance = step**2 * float(np.mean(tau**2)) * (m - k) / (m**2 * (m - k - 1) * run.job.sizes.participants)
+        pull = step * (1.0 - k / m) * float(np.linalg.svd(W, compute_uv=False)[-1] ** 2) / len(W)
+        return extra * variance / (1.0 + variance * (run.job.sizes.dim - k)), pull
+
+    def floors(self, narrow: FedRepRun, found: Prediction) -> dict[str, Asked]:
+        """Return the floor, with a warning for large moves of the extra columns."""
+        asked = found._quantities.get("floor")
+        if not callable(asked):
+            return {}
+
+        def floor() -> Quantity:
+            value, step, lowered = asked(), self.run.step("the floor requires"), 0.0
+            for trial, distance in zip(narrow.trials, np.atleast_1d(value.value), strict=False):
+                rho, pull = self.motion(trial.W, step, float(distance) ** 2)
+                lowered = max(lowered, shortened(rho / max(1.0 - np.square(1.0 - pull), TINY)))
+            return replace(value, validity=MOVING.format(above(lowered, MOVED), MOVED)) if lowered > MOVED else value
+
+        return {"floor": replace(asked, compute=floor) if isinstance(asked, Slow) else floor}
 
     def narrow(self) -> FedRepRun:
         """Return the run with r columns."""
@@ -222,6 +283,11 @@ FEDREP: tuple[type[Law[FedRepRun]], ...] = (
 """All laws of FedRep: first those of special runs, which are exact or about one kind of run."""
 
 
+def shortened(share: float) -> float:
+    """Return by which share a distance falls if a part of its square, relative to the rest, is taken away."""
+    return float(1.0 - 1.0 / np.sqrt(1.0 + share))
+
+
 def minimum_quantity(run: Run[Algorithm]) -> Quantity:
     """Predict the distance of the minimum of the empirical risk from B*."""
     noise_std = check_noise_std(run.problem.noise_std)
@@ -237,11 +303,46 @@ def minimum_quantity(run: Run[Algorithm]) -> Quantity:
     return Quantity(np.array(found), "theory.fixed_sample_floor", doubts or MINIMUM, "subspace_distance")
 
 
+MOST_CROWDED, LARGEST_SHIFT = 0.125, 1.0
+"""Largest share of parameters in a client's samples, and largest floor as a Frobenius norm relative to lambda_k, for
+which the distance from the truncation is predicted within 10 %."""
+
+
 def truncation_quantity(run: Run[Algorithm], rank: int) -> Quantity:
     """Predict the distance of the minimum of the empirical risk from the truncation."""
     values = np.array([truncation_floor(truth, rank, run.job.setting.samples)[0] for truth in run.truths()])
-    valid = "root mean square over clients, which bounds the mean; first order in 1/m: 5 % too low at m = 20, k = 3"
-    return Quantity(values, "theory.truncation_floor", valid, truncation_metric(run.problem, rank))
+    valid = "root mean square over clients, which bounds the mean; first order in 1/m: within 10 %, mostly too low"
+    doubts = "; ".join(truncation_doubts(run, rank))
+    return Quantity(values, "theory.truncation_floor", doubts or valid, truncation_metric(run.problem, rank))
+
+
+def truncation_doubts(run: Run[Algorithm], rank: int) -> list[str]:
+    """Return warnings if samples are few for the parameters that they determine, or their noise is large.
+
+    Client i's samples determine its head and a share ``||v_i||^2`` of each of the d - k rows of B outside the
+    truncation, where v_i (k,) is its row of the right singular vectors. The variance at the minimum grows from first
+    order in 1/m like that of least squares with so many parameters. The linear range of the truncation has the size
+    ``lambda_k - lambda_(k+1)^2 / lambda_k``.
+    """
+    m, d, crowd, shift = run.job.setting.samples, run.job.sizes.dim, 0.0, 0.0
+    for truth in run.truths():
+        _, spectrum, Vt = singular_factors(truth, rank, "the floor requires")
+        crowd = max(crowd, (rank + 1 + (d - rank) * float(np.square(Vt[0, :rank]).sum(axis=0).max())) / m)
+        least, following = spectrum[0, rank - 1], spectrum[0, rank] if rank < spectrum.shape[1] else 0.0
+        moved = float(truncation_floor(truth, rank, m)[0]) * np.sqrt(Vt.shape[-1])
+        shift = max(shift, moved * least / (least**2 - following**2))
+    found = []
+    if crowd > MOST_CROWDED:
+        found.append(
+            f"n_samples = {m} are few: a client has {above(crowd, MOST_CROWDED)} parameters per sample, above "
+            f"{MOST_CROWDED:g}, so the floor, of first order in 1/m, is too low"
+        )
+    if shift > LARGEST_SHIFT:
+        found.append(
+            f"the noise of n_samples = {m} moves the model by {above(shift, LARGEST_SHIFT)} times its linear range, "
+            f"above {LARGEST_SHIFT:g}, so the floor is only a rough guess, and runs may diverge"
+        )
+    return found
 
 
 def truncation_metric(problem: Problem, rank: int) -> str:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from linfed._types import Array
 from linfed.algorithms.parts.base import Algorithm
 from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep
 from linfed.algorithms.representation.fedrep import FedRep
@@ -28,7 +29,8 @@ FLOOR_SHARE = 0.8
 NEAR = "near B*, in mean square; single runs fall slightly faster, clearly so for small d"
 
 NEAR_FLOOR = (
-    f"step sizes up to {FLOOR_SHARE:g} of the stability edge: root mean square, within 5 % of the median of runs"
+    f"step sizes up to {FLOOR_SHARE:g} of the stability edge: median of Gaussian tangents with the mean square of runs,"
+    " within {} % of the median of runs"
 )
 
 NEAR_END = ("floor", "rate", "stability_edge", "best_step")
@@ -74,7 +76,7 @@ class NearTruth(FedRepLaw):
 
         def measure(here: LocalMap) -> float:
             step, edge = run.step("the floor requires"), here.edge()
-            found = float(median_distance(here.floor(step), dim=run.job.sizes.dim))
+            found = float(median_distance(stable_floor(run, here, step), dim=run.job.sizes.dim))
             if found and step > FLOOR_SHARE * edge:
                 size, edge = step / run.unit, edge / run.unit
                 raise NoPredictionError(
@@ -83,7 +85,8 @@ class NearTruth(FedRepLaw):
                 )
             return found
 
-        return self.near(measure, "near_truth_floor", NEAR_FLOOR, "subspace_distance")
+        valid = NEAR_FLOOR.format(10 if run.job.sizes.dim <= 2 * run.algorithm.rank else 5)
+        return self.near(measure, "near_truth_floor", valid, "subspace_distance")
 
     def rate(self) -> Quantity:
         """Return the root of the factor of the mean square."""
@@ -166,6 +169,16 @@ class FewDimensions(OnlyNearTruth):
             f"no prediction of FedRep's distance is available for dim = {self.run.job.sizes.dim} below 2 rank = "
             f"{2 * self.run.algorithm.rank}, only of its floor, rate, stability edge and best step"
         )
+
+
+def stable_floor(run: FedRepRun, here: LocalMap, step: float) -> Array:
+    """Return the stationary matrix at a step size, or raise in the units of `step_size` if there is none."""
+    if here.spanned and step >= here.edge():
+        raise NoPredictionError(
+            f"step_size = {step / run.unit:.4g} must be below stability_edge = {here.edge() / run.unit:.4g}: at larger "
+            "step sizes the mean square grows without bound and no floor exists"
+        )
+    return here.floor(step)
 
 
 def step_doubts(run: FedRepRun, limit: float) -> list[str]:

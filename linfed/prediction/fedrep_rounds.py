@@ -14,6 +14,7 @@ from linfed.algorithms.parts.heads import GradientHeads
 from linfed.algorithms.representation.private_fedrep import PrivateFedRep
 from linfed.checks import check_noise_std
 from linfed.errors import NoPredictionError
+from linfed.numerics.linalg import TINY, symmetric, symmetric_root
 from linfed.prediction.cases import FedRepRun, Trial
 from linfed.prediction.conditions import ROUND, equal_clients, no_message_noise, rank_k, second_moments, two_rank
 from linfed.prediction.fedrep_near_truth import (
@@ -21,12 +22,14 @@ from linfed.prediction.fedrep_near_truth import (
     STEP_OF_MEANS,
     FedRepLaw,
     NearTruth,
+    stable_floor,
     step_doubts,
 )
 from linfed.prediction.law import Limits, above, doubts_of
 from linfed.prediction.prediction import Asked, Curves, Quantity, Slow, joined
 from linfed.simulation.engines import obstacle
 from linfed.simulation.job import Job, seconds_of_a_trial
+from linfed.theory.fedrep.fixed_samples.largest_angle import median_around
 from linfed.theory.fedrep.near_truth.without_qr import unnormalized_evolution
 from linfed.theory.fedrep.rounds.gradient_heads import gradient_heads_evolution
 from linfed.theory.fedrep.rounds.second_order import SecondOrder as Evolution
@@ -34,13 +37,19 @@ from linfed.theory.fedrep.rounds.second_order import second_order_evolution, sec
 from linfed.theory.fedrep.rounds.state_evolution import state_evolution
 from linfed.theory.fedrep.rounds.under_parameterized import under_parameterized_evolution, under_parameterized_floor
 
+ADDED = 20
+"""Largest number of rounds whose errors add up from the stability edge on."""
+
 CHAIN_CLIENTS = 1000
 """Number of clients up to which some hundred runs with engine "chain" cost about as much as a prediction."""
 
 CHAIN_TRIALS = 300
 
+ESCAPED = 0.6
+"""Final distance below which errors of a far start show."""
+
 FAR_START = 0.97
-"""Initial distance above which the time of escape depends on chance."""
+"""Initial distance above which the time of escape depends on chance, if a law has no lower one."""
 
 FEW = (0.0, "n_samples = {} is at most rank + 3: few and rare rounds dominate the means")
 """Limit of the numbers of samples that `few_samples` returns."""
@@ -50,6 +59,9 @@ FEWER = 12
 
 HEADS = 2**22
 """Number of head entries, over all trials, that are processed together."""
+
+LARGE_NOISE = 0.5
+"""Largest length of the noise that a round adds to a column of B for which its part along B is small."""
 
 LARGEST_RANK = 16
 """Largest rank for which the eighth moments of the heads fit into memory."""
@@ -64,28 +76,30 @@ RIGHT_ANGLE = (
     "does not move B, so chance determines when the distance falls; use a smaller initial distance"
 )
 
-SPREADS = ("round_log_variance", "log_std")
-"""Facts of `linfed.theory.SecondOrder`."""
-
-UNEVEN = 4.0
-"""Ratio of the eigenvalues of the heads' second moment up to which B grows alike in all columns without QR."""
+ROUNDING = 1e-15
+"""Distance below which runs have no correct digits."""
 
 SECOND_ORDER_LIMITS: Limits = {
     "round_log_variance": (
-        0.2,
+        0.3,
         "a round adds {} to the variance of log distance^2, above {}: second order is not enough",
     ),
-    "log_std": (0.4, "log distance spreads by {} over runs, above {}: its tails are not Gaussian"),
-    "selection": (
-        0.3,
-        "the choice of participants changes the pull on B by a relative variance of {}, above {}: few clients decide "
-        "a round",
-    ),
+    "log_std": (0.7, "log distance spreads by {} over runs, above {}: its tails are not Gaussian"),
     "stride": (
         0.35,
         "a single participant moves B by {} of the way along its head, above {}: few clients decide a round",
     ),
 }
+
+FLOOR_LIMITS: Limits = {
+    **{name: limit for name, limit in SECOND_ORDER_LIMITS.items() if name != "log_std"},
+    "selection": (
+        0.3,
+        "the choice of participants changes the pull on B by a relative variance of {}, above {}: few clients decide "
+        "a round",
+    ),
+}
+"""Limits of the facts of a stationary median, in which errors of single rounds do not add up."""
 
 
 class InRounds(FedRepLaw):
@@ -97,9 +111,12 @@ class InRounds(FedRepLaw):
         Smallest number of participants for which the prediction holds.
     step : float, optional
         Largest multiple of the best step size for which the prediction holds, if this is known.
+    far : float
+        Largest initial distance for which the prediction holds.
     """
 
     participants: ClassVar[int] = 20
+    far: ClassVar[float] = FAR_START
     step: ClassVar[float | None] = None
 
     @abstractmethod
@@ -108,7 +125,12 @@ class InRounds(FedRepLaw):
 
     def curves(self) -> Curves | str:
         """Return the distance, or the message from a right angle."""
-        found = self.evolution()
+        try:
+            found = self.evolution()
+        except NoPredictionError:
+            raise
+        except ValueError as error:
+            raise ValueError(self.run.in_units(str(error))) from None
         orthogonal = bool(np.max(found.distance[..., 0]) > 1.0 - 1e-12)
         if orthogonal and not self.quantities():
             raise NoPredictionError(RIGHT_ANGLE)
@@ -124,9 +146,9 @@ class InRounds(FedRepLaw):
         p, start = self.run.job.sizes.participants, float(np.max(curves.distance[..., 0]))
         if p < self.participants:
             yield f"a round has {p} participants, fewer than {self.participants}: rounds fluctuate too much"
-        if start > FAR_START + 1e-9:  # of an initial B, up to rounding error
-            told = above(start, FAR_START)
-            yield f"the initial distance {told} is above {FAR_START}: the time of escape depends on chance"
+        if start > self.far + 1e-9:  # of an initial B, up to rounding error
+            told = above(start, self.far)
+            yield f"the initial distance {told} is above {self.far}: the time of escape depends on chance"
 
     def notes(self) -> tuple[str, ...]:
         """Return a note on runs of engine "chain"."""
@@ -209,24 +231,24 @@ class UnderParameterised(TrialByTrial):
     name = "under-parameterised"
     source = "theory.under_parameterized_evolution: rows of B in the eigenbasis of the clients' second moment"
     validity = (
-        "the median within 2 to 6 % for 40 clients a round or more, initial distances from 0.7 to 0.9, step sizes "
-        "up to 0.6/lambda_1; without a band"
+        "the median within 7 % for 6 clients a round or more, initial distances up to 0.93, step sizes up to "
+        "1.3/lambda_1; without a band"
     )
     range = f"distance from the top-k subspace; {validity}"
     conditions = (*ROUND, no_message_noise, two_rank, equal_clients, second_moments)
     limits: ClassVar[Limits] = {
         "pull": (
-            0.6,
+            1.3,
             "step_size times the clients' largest second moment is {}, above {}: the prediction was not tested there",
         ),
-        "end": (0.4, "the final distance is {}, above {}: far from U_k the prediction is 10 % too low"),
         "chance": (
             0.9,
             "chance changes the part of B outside U_k by {}, above {}: single rounds may be off by a factor of 2",
         ),
         "few": FEW,
     }
-    participants = 40
+    participants = 6
+    far = 0.93
 
     def concerns(self) -> bool:
         """Return True for a ground truth of rank r > k."""
@@ -237,13 +259,19 @@ class UnderParameterised(TrialByTrial):
         run = self.run
         found = under_parameterized_evolution(trial.W, rank=run.algorithm.rank, **run.setting, **trial.start("U"))
         pull = float(np.linalg.norm(trial.W, 2) ** 2 / len(trial.W) * np.max(run.steps, initial=0.0))
-        facts = {"pull": pull, "end": float(found.distance[-1]), "chance": float(found.chance.max())}
+        facts = {"pull": pull, "chance": float(found.chance.max())}
         return Curves(found.distance, facts=facts | self.few_samples())
 
     def floor(self) -> Quantity:
         """Return the stationary distance."""
         run, step, k = self.run, self.run.step("the floor requires"), self.run.algorithm.rank
         noise_std = check_noise_std(run.problem.noise_std)
+        edge = min(2.0 / (1.0 - k / run.samples) / max(self.gaps(trial)[1], TINY) for trial in run.trials)
+        if step >= edge:
+            raise NoPredictionError(
+                f"step_size = {step / run.unit:.4g} must be below 2/(c (lambda_1 - lambda_d)) = {edge / run.unit:.4g}, "
+                "c = 1 - k/m: at larger step sizes the mean square grows without bound and no floor exists"
+            )
         values = [
             under_parameterized_floor(trial.W, rank=k, step_size=step, noise_std=noise_std, **run.sizes).distance
             for trial in run.trials
@@ -251,42 +279,41 @@ class UnderParameterised(TrialByTrial):
         valid = "small step sizes: within 1 % at eta lambda_1 up to 0.08, 4 % too low at 0.3"
         return Quantity(np.array(values), "theory.under_parameterized_floor", valid, "subspace_distance")
 
+    def gaps(self, trial: Trial) -> tuple[float, float]:
+        """Return lambda_k - lambda_(k+1) and lambda_1 - lambda_d of the clients' second moment."""
+        values, k = np.zeros(self.run.job.sizes.dim), self.run.algorithm.rank
+        found = np.linalg.svd(trial.W, compute_uv=False) ** 2 / len(trial.W)
+        values[: len(found)] = found
+        return float(values[k - 1] - values[k]), float(values[0] - values[-1])
+
     def rate(self) -> Quantity:
         """Return the factor of the slowest component."""
         run, step, k, rates = self.run, self.run.step("the rate requires"), self.run.algorithm.rank, []
         c = 1.0 - k / run.samples
         for trial in run.trials:
-            values = np.zeros(run.job.sizes.dim)
-            found = np.linalg.svd(trial.W, compute_uv=False) ** 2 / len(trial.W)
-            values[: len(found)] = found
-            gaps = values[k - 1] - values[k], values[0] - values[-1]
-            rates.append(max(abs(1.0 - step * c * gap) for gap in gaps))
+            rates.append(max(abs(1.0 - step * c * gap) for gap in self.gaps(trial)))
         valid = "near U_k, in the mean over samples: 1 - eta c (lambda_k - lambda_(k+1)) for small step sizes"
         return Quantity(np.array(rates), "theory.one_round_means at U_k", valid, "subspace_distance")
 
 
 class WithoutQR(TrialByTrial):
-    """B that is not orthonormalised: the step size shrinks as B grows."""
+    """B that is not orthonormalised: the step shrinks as B grows, most along long heads."""
 
     runs = "exact heads, fresh samples, orthonormalize = False, one step size, m >= k + 2"
     gives = ("distance",)
     name = "without QR"
-    source = "theory.unnormalized_evolution: growth of B; theory.second_order_evolution with its effective step sizes"
+    source = "theory.second_order_evolution without QR; theory.unnormalized_evolution for m = k + 2 or k + 3"
     validity = (
-        "the median within 5 % for m >= k + 4, 12 clients a round or more, and a second moment of the heads whose "
-        "eigenvalues differ by a factor of up to 4; for m = k + 2 or k + 3 it is 8 to 25 % too low; without a band"
+        "the median within 5 % down to distances of 1e-8 for m >= k + 4, in the range of second order, for heads whose "
+        "second moment has eigenvalues that differ by a factor of up to 64; for m = k + 2 or k + 3 it is 8 to 25 % too "
+        "low; without a band"
     )
     conditions = (*ROUND, rank_k, two_rank, second_moments)
     limits: ClassVar[Limits] = {
         **SECOND_ORDER_LIMITS,
-        "uneven": (
-            UNEVEN,
-            "the largest eigenvalue of the heads' second moment is {} times the smallest, above {}: the columns of "
-            "B grow unevenly",
-        ),
         "few": FEW,
     }
-    participants = 12
+    participants = 1
 
     def concerns(self) -> bool:
         """Return True without QR."""
@@ -295,14 +322,11 @@ class WithoutQR(TrialByTrial):
     def evolution_of(self, trial: Trial) -> Curves:
         """Return the median of a trial."""
         run, k, start = self.run, self.run.algorithm.rank, trial.start()
-        step, values = run.step("the distance requires"), np.linalg.svd(trial.W, compute_uv=False) ** 2
-        found = unnormalized_evolution(trial.W, **run.setting | {"step_size": step}, **start)
-        facts = {"uneven": float(values[0] / values[-1]) if values[-1] > 0 else np.inf}
-        if run.samples <= k + 3 or k > LARGEST_RANK or not run.job.n_rounds:
-            return Curves(found.distance, facts=facts | self.few_samples())
-        steps = step / found.squared_length[:-1]
-        median = second_order_evolution(trial.W, **run.setting | {"step_size": steps}, **start)
-        return Curves(median.distance, facts=facts | second_order_facts(run, [trial], [median]))
+        options = run.setting | {"step_size": run.step("the distance requires")}
+        if run.samples <= k + 3 or k > LARGEST_RANK:
+            return Curves(unnormalized_evolution(trial.W, **options, **start).distance, facts=self.few_samples())
+        found = second_order_evolution(trial.W, **options, **start, orthonormalize=False)
+        return Curves(found.distance, facts=second_order_facts(run, [trial], [found]))
 
 
 class SecondOrder(InRounds, NearTruth):
@@ -314,11 +338,24 @@ class SecondOrder(InRounds, NearTruth):
     source = "theory.second_order_evolution: mean and covariance of a round, log-Cholesky closure"
     validity = (
         "the median within 5 % and the band within 10 %, within 2 and 5 % in most runs, for m > k + 3, initial "
-        "distances up to 0.97, rounds that add at most 0.2 to the variance of log distance^2, a spread of log distance "
-        "up to 0.4, and participants of which few do not decide a round"
+        "distances up to 0.97, rounds that add at most 0.3 to the variance of log distance^2, a spread of log "
+        "distance up to 0.7, and participants of which few do not decide a round; "
+        "from stability_edge on, for many participants or samples, or few rounds"
     )
     conditions = (*ROUND, rank_k, two_rank, second_moments)
-    limits = SECOND_ORDER_LIMITS
+    limits: ClassVar[Limits] = {
+        **SECOND_ORDER_LIMITS,
+        "tails": (
+            2.4,
+            "step_size is not below stability_edge, and rank / (participants (n_samples - rank - 3)), added up over up "
+            "to 20 rounds, is {}, above {}: rounds have heavy tails, whose errors add up",
+        ),
+        "past_edge": (
+            0.4,
+            "step_size is not below stability_edge, and log distance spreads by {} over runs, above {}: errors of "
+            "rounds add up",
+        ),
+    }
     or_next = True
     participants = 1
 
@@ -336,15 +373,27 @@ class SecondOrder(InRounds, NearTruth):
             W, at = np.stack([trial.W for trial in some]), some[0].start()
             if some[0].B0 is not None:
                 at = {name: np.stack([trial.start()[name] for trial in some]) for name in at}
-            found.append(second_order_evolution(W, **self.run.setting, **at))
+            options = self.run.setting | {"message_noise_std": self.run.message_noise_std}
+            found.append(second_order_evolution(W, **options, **at))
         distance, low, high = (
             np.concatenate([getattr(one, name) for one in found]) for name in ("distance", "low", "high")
         )
-        return Curves(distance, low, high, second_order_facts(self.run, trials, found))
+        facts = second_order_facts(self.run, trials, found)
+        return Curves(distance, low, high, facts | self.past_edge(facts["log_std"]))
+
+    def past_edge(self, log_std: float) -> dict[str, float]:
+        """Return the facts of step sizes from the stability edge on, where the errors of rounds do not die out."""
+        run, k = self.run, self.run.algorithm.rank
+        edge = min((here.edge() for here in run.maps if here.spanned), default=np.inf)
+        past = int((np.broadcast_to(run.steps, run.job.n_rounds) >= edge).sum())
+        if not past:
+            return {}
+        tails = k / (run.job.sizes.participants * (run.fewest - k - 3))
+        return {"tails": min(past, ADDED) * tails, "past_edge": log_std}
 
     def quantities(self) -> dict[str, Asked]:
-        """Return the quantities near B*, with the stationary median as floor if labels have noise."""
-        noisy = bool(np.any(self.run.problem.noise_std))
+        """Return the quantities near B*, with the stationary median as floor if labels or messages have noise."""
+        noisy = bool(np.any(self.run.problem.noise_std)) or self.run.message_noise_std > 0
         return super().quantities() | ({"floor": Slow(self.median_floor, self.floor_step)} if noisy else {})
 
     def floor_step(self) -> float:
@@ -352,52 +401,94 @@ class SecondOrder(InRounds, NearTruth):
         self.check_spanned()
         step = self.run.step("the floor requires")
         for here in self.run.maps:
-            here.floor(step)  # raises from the stability edge on, and without an edge
+            stable_floor(self.run, here, step)  # raises from the stability edge on, and without an edge
         return step
 
     def median_floor(self) -> Quantity:
         """Return the stationary median."""
         run, step = self.run, self.floor_step()
-        W, noise_std = np.stack([trial.W for trial in run.trials]), run.problem.noise_std
-        found = second_order_floor(W, step_size=step, noise_std=noise_std, **run.sizes)
+        W = np.stack([trial.W for trial in run.trials])
+        noise_std, added = run.problem.noise_std, run.message_noise_std
+        found = second_order_floor(W, step_size=step, noise_std=noise_std, message_noise_std=added, **run.sizes)
         facts = second_order_facts(run, run.trials, [found])
-        valid = "; ".join(doubts_of(facts, self.limits)) or MEDIAN_FLOOR
+        valid = "; ".join(doubts_of(facts, FLOOR_LIMITS)) or MEDIAN_FLOOR
         return Quantity(found.distance, "theory.second_order_floor", valid, "subspace_distance")
 
 
 class Means(TrialByTrial, NearTruth):
-    """Root mean square."""
+    """Median around the means of a round, whose fluctuations are Gaussian."""
 
     runs = f"exact heads, fresh samples, m = k + 2 or k + 3 for a client, or k > {LARGEST_RANK}"
     gives = ("distance", *NEAR_END)
     name = "means"
-    source = "theory.state_evolution: the exact means of a round, iterated"
+    source = "theory.state_evolution: the exact means of a round, iterated; median of the largest of k Gaussian angles"
     validity = (
-        "20 clients a round or more, step sizes up to 1.1 best_step, initial distances up to 0.9: 1 to 15 % below "
-        "the median of runs; without a band"
+        "the median of runs within 15 %, within 6 % in most runs, for step sizes up to 1.2 best_step and initial "
+        "distances up to 0.95, or 0.75 for k >= 3 and d < 5k; without a band"
     )
     conditions = (*ROUND, rank_k, two_rank, second_moments)
     limits: ClassVar[Limits] = {
-        "rank": (LARGEST_RANK, "rank = {} is above {}: the largest of many angles may be 40 % above the prediction"),
-        "few": FEW,
+        "gathered": (
+            0.6,
+            "log distance^2 gathers a variance of about {} over the rounds, above {}: its tails are not Gaussian",
+        ),
+        "thin": (0.0, "dim = rank + {}: a single direction beside B* fluctuates more than a Gaussian one"),
+        "slow": (
+            0.75,
+            "with few dimensions for 3 angles or more, the initial distance is {}, above {}: chance delays the slowest "
+            "angle",
+        ),
     }
+    participants = 1
     step = STEP_OF_MEANS
 
     def evolution_of(self, trial: Trial) -> Curves:
-        """Return the root mean square of a trial."""
-        distance = mean_distance(self.run, trial)
-        return Curves(distance, facts=self.few_samples() | {"rank": float(self.run.algorithm.rank)})
+        """Return the median of a trial."""
+        distance, k, d = around_means(self.run, trial), self.run.algorithm.rank, self.run.job.sizes.dim
+        escaped = k > 2 and d < 5 * k and distance[-1] < ESCAPED
+        facts = {"gathered": self.gathered(), "slow": distance[0] if escaped else 0.0, "thin": float(d == k + 1)}
+        return Curves(distance, facts=facts)
+
+    def gathered(self) -> float:
+        """Return about how much variance the factors of all rounds that last add to log distance^2, for one trial.
+
+        A round multiplies the mean square by f and the squared mean by g. With noise, a state lasts for ``f/(1 - f)``
+        rounds.
+        """
+        run, here, step = self.run, self.run.maps[0], float(np.max(self.run.steps, initial=0.0))
+        if not (here.spanned and step and run.job.n_rounds):
+            return 0.0
+        factor = here.factor(step)
+        kept = (1.0 - step * np.linalg.eigvalsh(here.pull)[0]) ** 2
+        noisy = bool(np.any(run.problem.noise_std)) or run.message_noise_std > 0
+        rounds = min(run.job.n_rounds, factor / (1.0 - factor)) if noisy and factor < 1.0 else run.job.n_rounds
+        return rounds * 2.0 * (1.0 - min(kept / factor, 1.0)) / (run.job.sizes.dim - run.algorithm.rank)
 
 
-class NoisyMessages(Means):
+class NoisyMessages(SecondOrder):
+    """The same with noise on messages, up to a length at which its part along B counts."""
+
+    algorithms = (PrivateFedRep,)
+    runs = f"noise on messages without clipping, {SecondOrder.runs}"
+
+    def concerns(self) -> bool:
+        """Return True for noise on messages that is not too large, if rounds have fourth moments."""
+        length = np.max(self.run.steps, initial=0.0) * self.run.message_noise_std * np.sqrt(self.run.job.sizes.dim)
+        return 0 < length <= LARGE_NOISE and super().concerns()
+
+    def evolution(self) -> Curves:
+        """Return the median and the band, or raise a ValueError if rounds at distances near 1 fluctuate too much."""
+        found = super().evolution()
+        if (added := found.facts["round_log_variance"]) > LOST:
+            raise ValueError(SECOND_ORDER_LIMITS["round_log_variance"][1].format(above(added, LOST), LOST))
+        return found
+
+
+class NoisyMeans(Means):
     """The same with noise on messages."""
 
     algorithms = (PrivateFedRep,)
     runs = "noise on messages without clipping, exact heads, fresh samples, m >= k + 2"
-    validity = (
-        "near B*, in mean square; `distance` is the root mean square of the worst direction: once noise on messages "
-        "dominates, it is below the median of runs by a share of up to sqrt(k/d), and `floor` is not"
-    )
 
     def concerns(self) -> bool:
         """Return True for noise on messages."""
@@ -412,18 +503,8 @@ class NoiseAlone(TrialByTrial):
     gives = ("distance",)
     name = "noise on messages"
     source = "theory.state_evolution: the exact means of a round, in which the clients' messages are 0"
-    validity = (
-        "root mean square of the worst direction: 1 to 10 % below the median of runs for sqrt(k/d) up to 0.3; "
-        "without a band"
-    )
+    validity = "the median of runs within 12 %, within 5 % for d above 10k; without a band"
     conditions = (*ROUND, rank_k, two_rank)
-    limits: ClassVar[Limits] = {
-        "angles": (
-            0.15,
-            "sqrt(rank/dim) is {}, above {}: the largest angle of single runs may be more than 10 % above the "
-            "prediction",
-        ),
-    }
     participants = 1
 
     def concerns(self) -> bool:
@@ -431,19 +512,43 @@ class NoiseAlone(TrialByTrial):
         return self.run.message_noise_std > 0 and self.run.samples <= self.run.algorithm.rank
 
     def evolution_of(self, trial: Trial) -> Curves:
-        """Return the root mean square of a trial."""
-        angles = np.sqrt(self.run.algorithm.rank / self.run.job.sizes.dim)
-        return Curves(mean_distance(self.run, trial), facts={"angles": angles})
+        """Return the median of a trial."""
+        return Curves(around_means(self.run, trial))
 
 
-IN_ROUNDS = (GradientDescentHeads, UnderParameterised, WithoutQR, NoiseAlone, NoisyMessages, SecondOrder, Means)
+IN_ROUNDS = (
+    GradientDescentHeads,
+    UnderParameterised,
+    WithoutQR,
+    NoiseAlone,
+    NoisyMessages,
+    NoisyMeans,
+    SecondOrder,
+    Means,
+)
 """All of them; one that is asked later is broader or less accurate."""
 
 
-def mean_distance(run: FedRepRun, trial: Trial) -> Array:
-    """Return the root mean square of the distance of a trial."""
-    options = run.setting | {"message_noise_std": run.message_noise_std} | trial.start()
-    return state_evolution(trial.W, **options).distance
+def around_means(run: FedRepRun, trial: Trial) -> Array:
+    """Return the median distance of a trial: the largest of k angles whose tangents D fluctuate around their mean.
+
+    With ``T = N^{-T} Q N^{-1}`` of `state_evolution` and its pull Gamma, a round multiplies the mean of D by
+    ``(I - eta N N' Gamma) (I + eta (I - N N') Gamma)^{-1}``. The rest of ``T = E D'D`` is due to fluctuations.
+    """
+    W, k, d = trial.W, run.algorithm.rank, run.job.sizes.dim
+    found = state_evolution(W, **run.setting | {"message_noise_std": run.message_noise_std}, **trial.start())
+    if found.distance[0] > 1.0 - 1e-12:
+        return found.distance
+    fitted = np.maximum(1.0 - k / np.asarray(run.sizes["n_samples"]), 0.0)  # messages of m <= k samples are 0
+    weights = np.ones(1) if run.algorithm.weights is None else np.array(run.algorithm.weights)
+    pull = W.T @ ((fitted * weights / weights.mean())[:, None] * W) / len(W)
+    back, identity = np.linalg.inv(found.N), np.eye(k)
+    T, D = symmetric(back.mT @ found.Q @ back), np.empty_like(found.Q)
+    D[0] = symmetric_root(T[0])
+    for t, step in enumerate(np.broadcast_to(run.steps, run.job.n_rounds)):
+        kept = found.N[t] @ found.N[t].T
+        D[t + 1] = D[t] @ (identity - step * kept @ pull) @ np.linalg.inv(identity + step * (identity - kept) @ pull)
+    return median_around(T, D, dim=d)
 
 
 def second_order_facts(run: FedRepRun, trials: Sequence[Trial], found: Sequence[Evolution]) -> dict[str, float]:
@@ -454,7 +559,10 @@ def second_order_facts(run: FedRepRun, trials: Sequence[Trial], found: Sequence[
     about 1/p for many equal clients, and "stride" is the largest pull.
     """
     clients = run.clients
-    facts = {name: max(float(np.max(getattr(one, name), initial=0.0)) for one in found) for name in SPREADS}
+    facts = {
+        "round_log_variance": max(float(np.max(added_variance(one), initial=0.0)) for one in found),
+        "log_std": max(float(np.max(one.log_std, initial=0.0, where=one.distance > ROUNDING)) for one in found),
+    }
     if not clients.share:
         return facts
     pulls = [clients.weights * clients.fitted * np.square(trial.W).sum(axis=1) for trial in trials]
@@ -463,6 +571,16 @@ def second_order_facts(run: FedRepRun, trials: Sequence[Trial], found: Sequence[
         "selection": clients.share * max(float(np.mean(pull**2) / np.mean(pull) ** 2) for pull in pulls),
         "stride": step / clients.participants * max(float(np.max(pull)) for pull in pulls),
     }
+
+
+def added_variance(found: Evolution) -> Array:
+    """Return the variance that a round adds to the logarithm of squared tangents, and at the floor to log distance^2.
+
+    Before the floor it counts also at distances near 1, since its errors last until the distance falls.
+    """
+    if found.distance.shape != found.round_log_variance.shape:
+        return found.round_log_variance
+    return np.asarray(found.round_log_variance * np.square((1.0 - found.distance) * (1.0 + found.distance)))
 
 
 def chain_notes(job: Job) -> tuple[str, ...]:

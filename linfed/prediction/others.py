@@ -28,8 +28,14 @@ from linfed.prediction.law import Law, Run, no_representation
 from linfed.prediction.prediction import Curves, Quantity
 from linfed.problems import Truth
 from linfed.simulation.job import Job
+from linfed.simulation.start import checked_reference
 from linfed.theory.local import local_mean_risk
 from linfed.theory.spectral import spectral_floor
+
+LOST = (
+    "the noise of the estimator's matrix hides a direction of B*, whose estimate is random: the distance is 1, within "
+    "7 % unless single clients or samples dominate"
+)
 
 ONE_ROUND = "only the floor is predicted, since one round suffices"
 
@@ -70,7 +76,7 @@ class LeastSquares(Law[Run[LocalOnly]]):
         """Return the mean risk."""
         run, v, ridge = self.run, self.run.variance, self.run.algorithm.ridge
         noise_std, d = run.problem.noise_std, run.job.sizes.dim
-        values = [_mean_risk(v * _squares(truth), noise_std, run.job.data, d, ridge / v) for truth in run.truths()]
+        values = [_mean_risk(v * _squares(truth), noise_std, run.job.data, d, ridge, v) for truth in run.truths()]
         return Quantity(np.array(values), self.source, RIDGE.format("dim") if ridge > 0 else SERVED, "risk")
 
 
@@ -96,7 +102,9 @@ class TrueSubspace(Law[Run[Oracle]]):
         return Run(job, job.algorithm)
 
     def curves(self) -> Curves:
-        """Return zeros."""
+        """Return zeros, or raise as a run does if a trial's regressors span fewer than k dimensions."""
+        for truth in self.run.truths():
+            checked_reference(self.subject, truth, self.run.algorithm.rank)
         return Curves(np.zeros((self.run.job.trials, self.run.job.n_rounds + 1)))
 
     def floor(self) -> Quantity:
@@ -106,7 +114,7 @@ class TrueSubspace(Law[Run[Oracle]]):
             outside = v * _squares_outside(truth, k)
             inside = np.maximum(v * _squares(truth) - outside, 0.0)
             noise_std = np.sqrt(outside + np.square(run.problem.noise_std))
-            values.append(_mean_risk(inside, noise_std, run.job.data, k, ridge / v))
+            values.append(_mean_risk(inside, noise_std, run.job.data, k, ridge, v))
         return Quantity(np.array(values), self.source, RIDGE.format("rank") if ridge > 0 else SERVED, "risk")
 
 
@@ -145,7 +153,9 @@ class SpectralFloor(Law[Run[SpectralEstimator]]):
             with warnings.catch_warnings(record=True) as records:
                 warnings.simplefilter("always")
                 noise_std = check_noise_std(run.problem.noise_std)
-                values.append(spectral_floor(run.algorithm, heads, noise_std=noise_std, **options).distance)
+                found = spectral_floor(run.algorithm, heads, noise_std=noise_std, **options)
+            values.append(found.distance)
+            doubts += [LOST] if found.ratio >= 1 else []
             doubts += [str(each.message) for each in records]
         valid = "; ".join(dict.fromkeys(doubts)) or self.range
         return Quantity(np.array(values), self.source, valid, "subspace_distance")
@@ -215,15 +225,24 @@ class Minimiser(Law[Run[AltMin | BurerMonteiro]]):
         return minimum_quantity(self.run)
 
 
-def _mean_risk(squares: Array, noise_std: npt.ArrayLike, data: Data, dim: int, ridge: float) -> float:
-    """Return the mean of `local_mean_risk` over clients, which is linear in the squared lengths and noise variances."""
+def _mean_risk(squares: Array, noise_std: npt.ArrayLike, data: Data, dim: int, ridge: float, variance: float) -> float:
+    """Return the mean of `local_mean_risk` over clients, which is linear in the squared lengths and noise variances.
+
+    The squared lengths are multiplied by the variance of x, and the ridge is not.
+    """
     assert not isinstance(data, GivenSamples)
     counts = np.broadcast_to(np.asarray(data.n_samples), squares.shape)
     variances, total = np.broadcast_to(np.square(noise_std), squares.shape), 0.0
     for m in np.unique(counts):
         some = counts == m
         length, deviation = np.sqrt(squares[some].mean()), float(np.sqrt(variances[some].mean()))
-        risk = local_mean_risk(length, noise_std=deviation, dim=dim, n_samples=int(m), ridge=ridge)
+        try:
+            risk = local_mean_risk(length, noise_std=deviation, dim=dim, n_samples=int(m), ridge=ridge / variance)
+        except ValueError:
+            raise NoPredictionError(
+                f"ridge = {ridge:g} is too small for n_samples = {m} in {dim} dimensions: the expansion in "
+                f"1/{dim} is not accurate. Use a larger ridge, or 0, which is exact"
+            ) from None
         total += float(some.mean() * risk)
     return total
 

@@ -16,18 +16,19 @@ from linfed.algorithms.personal.base import PersonalModels
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import everybody
 from linfed.errors import NoPredictionError
-from linfed.prediction.averaging import GROWTH, LARGEST, SMALLEST, samples_of_trials
+from linfed.prediction.averaging import GROWTH, LARGEST, SEARCHED, SMALLEST, samples_of_trials
 from linfed.prediction.conditions import all_participate, constant_step, drawn_samples
 from linfed.prediction.law import Law, Run, no_representation
 from linfed.prediction.prediction import Quantity
 from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
+from linfed.theory.averaging import SINGULAR
 from linfed.theory.mixing import MOST_ROWS, l2gd_stationary_models
 
 VALID = "exact; full participation, full gradients, fixed samples"
 
-TINY = 1e-10
-"""Distance from 1 of the eigenvalues in directions that no sample of a client sees."""
+ROUNDING = 1e-12
+"""Rounding error of a rate of 1."""
 
 Slope: TypeAlias = Callable[[Array], Array]
 
@@ -43,12 +44,16 @@ class End(NamedTuple):
 class AffineRound(NamedTuple):
     """A round as affine maps of the server's model theta and each client's own vector v.
 
-    Each array (n, d, 2 d + 1) has the matrices of theta and of v, and the offset, side by side.
+    Each array (n, d, 2 d + 1) has the matrices of theta and of v, and the offset, side by side. `server` and `own` are
+    the changes in a round, so that small step sizes lose no digits. The columns of `seen` and `seen_own` (n, d, d) span
+    the directions in which a client's samples can change theta and v.
     """
 
     server: Array
     own: Array
     served: Array
+    seen: Array
+    seen_own: Array
 
 
 def fixed_mix(run: Run[PersonalModels]) -> str:
@@ -104,7 +109,8 @@ class PersonalFixedPoint(Law[Run[PersonalModels]]):
         """Return the round of a trial with these samples and a step size."""
         algorithm = self.run.algorithm
         affine = next(affine for kind, affine in ROUNDS.items() if isinstance(algorithm, kind))
-        return affine(algorithm, batch, step)
+        with np.errstate(over="ignore", invalid="ignore"):  # the rate is then infinite
+            return affine(algorithm, batch, step)
 
     def end(self, batch: ExplicitBatch) -> End:
         """Return the end of a trial with these samples."""
@@ -121,9 +127,10 @@ class PersonalFixedPoint(Law[Run[PersonalModels]]):
         values = []
         for truth, (served, rate, covariance) in zip(self.run.truths(), self.ends, strict=True):
             if rate >= 1.0:
-                raise NoPredictionError(
-                    f"step_size = {self.step:g} is too large: {self.subject} diverges with rate {rate:.4g}"
-                )
+                why = f"is too large: {self.subject} diverges with rate {rate:.4g}"
+                if rate < 1.0 + ROUNDING:
+                    why = f"has no floor: the rate of {self.subject} is 1 within rounding error"
+                raise NoPredictionError(f"step_size = {self.step:g} {why}")
             risk = float(client_risks(State(S=served[None]), truth).mean())
             if covariance is not None:
                 root = truth.design.root_apply(np.eye(served.shape[1]))
@@ -135,15 +142,18 @@ class PersonalFixedPoint(Law[Run[PersonalModels]]):
 
     def rate(self) -> Quantity:
         """Return the factor per round."""
-        return Quantity(np.array([end.rate for end in self.ends]), self.source, self.validity)
+        rates = np.array([end.rate for end in self.ends])
+        if not np.isfinite(rates).all():
+            raise NoPredictionError(f"step_size = {self.step:g} is so large that the rate of {self.subject} overflows")
+        return Quantity(rates, self.source, self.validity)
 
     def stability_edge(self) -> Quantity:
         """Return the smallest step size at which the rate exceeds 1, with all other arguments as given."""
-        found = []
+        found, penalty = [], getattr(self.run.algorithm, "penalty", 0.0)
         for batch in self.batches():
-            curvature = float(np.linalg.eigvalsh(_normal(batch)[0]).max())
+            curvature = float(np.linalg.eigvalsh(_normal(batch)[0]).max()) + penalty
             found.append(_edge(partial(self._rate_at, batch), 0.1 / curvature))
-        return Quantity(np.array(found), self.source, self.validity)
+        return Quantity(np.array(found), self.source, f"{self.validity}; {SEARCHED.format(GROWTH)}")
 
     def _rate_at(self, batch: ExplicitBatch, step: float) -> float:
         """Return the rate of a trial with these samples and a step size."""
@@ -176,19 +186,34 @@ PERSONAL: tuple[type[Law[Run[PersonalModels]]], ...] = (PersonalFixedPoint, Mean
 
 def _limit(done: AffineRound) -> End:
     """Return the limit of the served predictors of a run from 0, (n, d), and the rate of convergence."""
-    d = done.server.shape[1]
+    d, rate = done.server.shape[1], _round_rate(done)
+    if rate >= 1.0:
+        return End(np.full(done.served.shape[:2], np.nan), rate)
     matrix, offset = done.server[..., :d].mean(axis=0), done.server[..., -1].mean(axis=0)
-    theta = _from_zero(matrix[None], offset[None])[0]
+    theta = _from_zero(matrix[None], offset[None], _span_of_all(done.seen))[0]
     by_theta, by_own = done.own[..., :d], done.own[..., d:-1]
-    own = _from_zero(by_own, by_theta @ theta + done.own[..., -1])
+    own = _from_zero(by_own, by_theta @ theta + done.own[..., -1], _span(done.seen_own))
     served = done.served[..., :d] @ theta + (done.served[..., d:-1] @ own[..., None])[..., 0] + done.served[..., -1]
-    return End(served, _round_rate(done))
+    return End(served, rate)
 
 
 def _round_rate(done: AffineRound) -> float:
-    """Return the rate of convergence of the server's model and the clients' own vectors."""
+    """Return the rate of convergence of the server's model and the clients' own vectors, inf if it overflows."""
     d = done.server.shape[1]
-    return max(_rate(done.server[..., :d].mean(axis=0)[None]), _rate(done.own[..., d:-1]))
+    server = done.server[..., :d].mean(axis=0)[None]
+    return max(_rate(server, _span_of_all(done.seen)), _rate(done.own[..., d:-1], _span(done.seen_own)))
+
+
+def _span(columns: Array) -> Array:
+    """Return the orthogonal projections (.., d, d) onto the spans of columns (.., d, q)."""
+    vectors, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+    kept = vectors * (sizes > SINGULAR * sizes[..., :1])[..., None, :]
+    return np.asarray(kept @ kept.mT)
+
+
+def _span_of_all(seen: Array) -> Array:
+    """Return the projection (1, d, d) onto the span of the columns of all clients."""
+    return _span(np.concatenate(list(seen), axis=-1)[None])
 
 
 def _edge(rate: Callable[[float], float], start: float) -> float:
@@ -208,19 +233,22 @@ def _edge(rate: Callable[[float], float], start: float) -> float:
     return float(optimize.brentq(lambda step: min(rate(step), 2.0) - 1.0, low, high, xtol=1e-12 * high, rtol=1e-10))
 
 
-def _from_zero(matrices: Array, offsets: Array) -> Array:
-    """Return the limits of ``z <- M z + c`` from 0, (n, d); c has no part in the eigenvectors that M leaves alone."""
-    values, vectors = np.linalg.eig(matrices)
-    parts = np.linalg.solve(vectors, offsets[..., None].astype(complex))[..., 0]
-    alone = np.abs(values - 1.0) < TINY
-    limits = np.where(alone, 0.0, parts / np.where(alone, 1.0, 1.0 - values))
-    return np.asarray((vectors @ limits[..., None])[..., 0].real)
+def _kept(changes: Array, span: Array) -> Array:
+    """Return the changes (n, d, d) on a span, and -1 across it: a run from 0 stays at 0 there."""
+    return np.asarray(span @ changes @ span - (np.eye(span.shape[-1]) - span))
 
 
-def _rate(matrices: Array) -> float:
-    """Return the largest modulus of the eigenvalues, without those of directions that the maps leave alone."""
-    values = np.linalg.eigvals(matrices)
-    return float(np.abs(np.where(np.abs(values - 1.0) < TINY, 0.0, values)).max())
+def _from_zero(changes: Array, offsets: Array, span: Array) -> Array:
+    """Return the limits of ``z <- z + D z + c`` from 0, (n, d), on the span in which z moves."""
+    return np.asarray(-np.linalg.solve(_kept(changes, span), span @ offsets[..., None])[..., 0])
+
+
+def _rate(changes: Array, span: Array) -> float:
+    """Return the largest modulus of the eigenvalues of ``I + D`` on a span, inf if D overflows."""
+    if not np.isfinite(changes).all():
+        return np.inf
+    found = float(np.abs(1.0 + np.linalg.eigvals(_kept(changes, span))).max())
+    return found if np.isfinite(found) else np.inf
 
 
 def _start(batch: ExplicitBatch) -> tuple[Array, Array]:
@@ -252,43 +280,44 @@ def _slope(batch: ExplicitBatch) -> Slope:
 def _ditto(algorithm: Ditto, batch: ExplicitBatch, step: float) -> AffineRound:
     slope = _slope(batch)
     theta, served = _start(batch)
-    local, own = theta, served
+    local, own = np.zeros_like(theta), np.zeros_like(served)  # changes
     for _ in range(algorithm.personal_steps):
-        pull = algorithm.penalty * (own - theta)
-        own = own - (algorithm.personal_step_size or step) * (slope(own) + pull)
+        pull = algorithm.penalty * (served + own - theta)
+        own = own - (algorithm.personal_step_size or step) * (slope(served + own) + pull)
     for _ in range(algorithm.local_steps):
-        local = local - step * slope(local)
-    return AffineRound(local, own, served)
+        local = local - step * slope(theta + local)
+    A, _ = _normal(batch)
+    return AffineRound(local, own, served, A, np.eye(A.shape[-1]) + 0.0 * A if algorithm.penalty > 0 else A)
 
 
 def _apfl(algorithm: APFL, batch: ExplicitBatch, step: float) -> AffineRound:
     slope, a = _slope(batch), algorithm.mix
-    theta, own = _start(batch)
-    served, local = a * own + (1.0 - a) * theta, theta
+    theta, start = _start(batch)
+    served = a * start + (1.0 - a) * theta
+    own, local = np.zeros_like(start), np.zeros_like(theta)  # changes
     for _ in range(algorithm.local_steps):
-        new = local - step * slope(local)
-        other = new if algorithm.variant == "framework" else local
-        own, local = own - step * a * slope(a * own + (1.0 - a) * other), new
-    return AffineRound(local, own, served)
+        new = local - step * slope(theta + local)
+        other = theta + (new if algorithm.variant == "framework" else local)
+        own, local = own - step * a * slope(a * (start + own) + (1.0 - a) * other), new
+    A, _ = _normal(batch)
+    return AffineRound(local, own, served, A, a * A)
 
 
 def _pfedme(algorithm: PFedMe, batch: ExplicitBatch, step: float) -> AffineRound:
     slope, penalty = _slope(batch), algorithm.penalty
     theta, _ = _start(batch)
-    local = personal = theta
-    A, b = _normal(batch)
+    local, personal = np.zeros_like(theta), np.zeros_like(theta)  # changes
+    A, _ = _normal(batch)
     inverse = np.linalg.inv(A + penalty * np.eye(A.shape[-1]))
     for _ in range(algorithm.local_steps):
         if algorithm.inner_steps is None:
-            right = penalty * local
-            right[..., -1] += b
-            personal = inverse @ right
+            personal = local - inverse @ slope(theta + local)
         for _ in range(algorithm.inner_steps or 0):
-            change = slope(personal) + penalty * (personal - local)
+            change = slope(theta + personal) + penalty * (personal - local)
             personal = personal - (algorithm.inner_step_size or step) * change
         local = local - step * penalty * (local - personal)
-    mixed = (1.0 - algorithm.server_mix) * theta + algorithm.server_mix * local
-    return AffineRound(mixed, np.zeros_like(theta), personal)
+    none = np.zeros_like(theta)
+    return AffineRound(algorithm.server_mix * local, none, theta + personal, A, np.zeros_like(A))
 
 
 def _perfedavg(algorithm: PerFedAvg, batch: ExplicitBatch, step: float) -> AffineRound:
@@ -296,13 +325,16 @@ def _perfedavg(algorithm: PerFedAvg, batch: ExplicitBatch, step: float) -> Affin
     parts: tuple[Any, ...] = algorithm.parts(batch)  # of explicit samples
     first, second, (last, _) = _slope(parts[0]), _slope(parts[1]), _normal(parts[-1])
     theta, _ = _start(batch)
-    local = theta
+    local, seen = np.zeros_like(theta), _normal(parts[1])[0]  # `local` is a change
+    if algorithm.hessian:
+        seen = seen - alpha * last @ seen
     for _ in range(algorithm.local_steps):
-        slope = second(local - alpha * first(local))
+        slope = second(theta + local - alpha * first(theta + local))
         if algorithm.hessian:
             slope = slope - alpha * last @ slope
         local = local - step * slope
-    return AffineRound(local, np.zeros_like(theta), theta - alpha * _slope(batch)(theta))
+    served = theta - alpha * _slope(batch)(theta)
+    return AffineRound(local, np.zeros_like(theta), served, seen, np.zeros_like(seen))
 
 
 ROUNDS: dict[type[PersonalModels], Callable[..., AffineRound]] = {

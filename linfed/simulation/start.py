@@ -117,18 +117,21 @@ class _InitializationContext:
         """Return the ground-truth subspace (trials, d, rank)."""
         if self._truth is None:
             raise missing_reference(self._name)
-        reference = self._truth.reference(rank)
-        if reference.shape[-1] != rank:
-            raise ValueError(f"{self._name} requires a reference subspace of rank {rank}, not {reference.shape[-1]}")
-        spanned = int(reference.any(axis=-2).sum(axis=-1).min())
-        if spanned < rank:
-            raise ValueError(
-                f"{self._name} requires a reference subspace of rank {rank}, but the regressors have rank {spanned}"
-            )
-        return reference
+        return checked_reference(self._name, self._truth, rank)
 
     def given(self, array: Array) -> Array:
         """Return a given array for each trial of the chunk."""
         if array.ndim == 3:
             return array[list(self._trials)]
         return np.broadcast_to(array, (self.trials, *array.shape)).copy()
+
+
+def checked_reference(name: str, truth: Truth, rank: int) -> Array:
+    """Return the reference subspace (trials, d, rank), or raise if regressors span fewer dimensions."""
+    reference = truth.reference(rank)
+    if reference.shape[-1] != rank:
+        raise ValueError(f"{name} requires a reference subspace of rank {rank}, not {reference.shape[-1]}")
+    spanned = int(reference.any(axis=-2).sum(axis=-1).min())
+    if spanned < rank:
+        raise ValueError(f"{name} requires a reference subspace of rank {rank}, but the regressors have rank {spanned}")
+    return reference

@@ -17,7 +17,7 @@ MOST_UNKNOWNS, MOST_ROWS, MOST_LIFTED = 200_000, 300, 900
 """Largest number of unknowns of `OverwrittenMoments`; of `FullMoments`, largest state and largest number of added
 entries."""
 
-DENSE, TOLERANCE, OVERFLOWS = 50, 1e-10, 1e12
+DENSE, TOLERANCE, OVERFLOWS = 50, 1e-10, 1e200
 """Number of unknowns up to which the map is a dense matrix; tolerance otherwise; growth that counts as overflow."""
 
 

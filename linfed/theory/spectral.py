@@ -15,7 +15,7 @@ from linfed.theory.fedrep.fixed_samples.largest_angle import mean_distance
 from linfed.theory.fedrep.fixed_samples.minimum import Tangents
 
 LARGEST_RATIO = 0.1
-"""Largest `SpectralFloor.ratio` without a warning."""
+"""Largest `SpectralFloor.ratio` below 1 without a warning."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,8 +80,8 @@ def spectral_floor(
     Warns
     -----
     RuntimeWarning
-        If the ratio is above 0.1. Up to a ratio of 1 the prediction is then up to 20 % too low or too high, and single
-        clients or samples may dominate. From a ratio of 1 on the direction is predicted to be lost (distance 1).
+        If the ratio is above 0.1 and below 1. The prediction is then up to 20 % too low or too high, and single clients
+        or samples may dominate.
 
     Notes
     -----
@@ -158,10 +158,10 @@ def spectral_floor(
     inverse = (vectors * (grown / values)[..., None, :]) @ vectors.mT
     C = (d - k) / a**2 * inverse @ V @ inverse.mT
     distance = np.where(kept, mean_distance(C, d - k), 1.0)
-    if (ratios[..., 0] > LARGEST_RATIO).any():
+    if (large := kept & (ratios[..., 0] > LARGEST_RATIO)).any():
         warnings.warn(
-            f"the noise of the matrix is large, ratio = {float(ratios[..., 0].max()):.2g}: between {LARGEST_RATIO} and "
-            "1 the distance is predicted up to 20 % too low or too high; from 1 on it is predicted to be 1",
+            f"the noise of the matrix is large, ratio = {float(ratios[..., 0][large].max()):.2g}: between "
+            f"{LARGEST_RATIO} and 1 the distance is predicted up to 20 % too low or too high",
             RuntimeWarning,
             stacklevel=2,
         )

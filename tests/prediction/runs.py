@@ -125,6 +125,7 @@ RUNS_OF_THE_TABLE = {
     rounds.WithoutQR: ([fedrep(orthonormalize=False)], PROBLEM, FRESH),
     rounds.NoiseAlone: ([NOISY], PROBLEM, lf.FreshSamples(3)),
     rounds.NoisyMessages: ([NOISY], PROBLEM, FRESH),
+    rounds.NoisyMeans: ([NOISY], PROBLEM, lf.FreshSamples(6)),
     rounds.SecondOrder: ([fedrep()], PROBLEM, FRESH),
     rounds.Means: ([fedrep()], PROBLEM, lf.FreshSamples(6)),
     others.Minimiser: ([lf.AltMin(rank=3), lf.BurerMonteiro(rank=3)], PROBLEM, FIXED),

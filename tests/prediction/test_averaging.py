@@ -322,3 +322,67 @@ def test_the_floor_of_windows_is_that_of_the_last_rounds_point_of_the_cycle(roun
         cycle, rate = lf.theory.fedrolex_cycle(*data.normal_equations(), **told)
         assert found.floor == pytest.approx(risk(cycle[rounds % 4]), rel=1e-10)
         assert found.rate == pytest.approx(rate, rel=1e-12)
+
+
+@pytest.mark.parametrize(("seed", "number"), [(3, 18), pytest.param(1, 79, marks=pytest.mark.long)])
+def test_windows_of_instability_below_a_later_edge_are_found(seed, number):
+    """In these two of 320 random settings of FedRolex, a scan with ratio 1.25 skips one."""
+    rng = np.random.default_rng(seed)
+    for _ in range(number + 1):
+        n, d, m = int(rng.integers(1, 5)), int(rng.integers(2, 7)), int(rng.integers(1, 5))
+        data = lf.GivenSamples(rng.standard_normal((n, m, d)), rng.standard_normal((n, m)))
+        share = float(rng.uniform(0.05, 1)) if rng.random() < 0.3 else rng.uniform(0.05, 1, n).tolist()
+        algorithm = lf.FedRolex(
+            step_size=0.1,
+            model_share=share,
+            local_steps=int(rng.choice([1, 2, 3, 5, 8])),
+            server_step_size=float(rng.choice([0.5, 1, 1.5])),
+            aggregation=str(rng.choice(["published", "zero-filled"])),
+        )
+    found = lf.predict(algorithm, data=data, n_rounds=1).stability_edge
+    assert "search with ratio 1.03" in found.validity
+    for factor in (*np.geomspace(0.2, 0.999, 60), 1.003):
+        one = lf.predict(replace(algorithm, step_size=factor * float(found)), data=data, n_rounds=1)
+        assert (float(one.rate) <= 1 + 1e-9) == (factor < 1)
+
+
+DIPS = [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(20, 32))]
+
+
+@pytest.mark.parametrize("seed", DIPS)
+def test_the_best_step_is_the_best_of_all(seed):
+    """The rate of many local steps in one dimension has several minima."""
+    rng = np.random.default_rng(seed)
+    data = lf.GivenSamples(rng.standard_normal((5, 5, 1)), rng.standard_normal((5, 5)))
+    options = {"local_steps": 10, "mu": 0.5, "server_step_size": 2.5}
+    if seed != 2:
+        options = {"local_steps": int(rng.choice([3, 10])), "mu": 0.5, "server_step_size": float(rng.uniform(0.5, 3))}
+
+    def at(step):
+        return lf.predict(lf.FedProx(step_size=step, **options), data=data, n_rounds=1, participation=2)
+
+    found = at(0.1)
+    best, edge = float(found.best_step), float(found.stability_edge)
+    least = min(float(at(step).rate) for step in np.geomspace(0.02 * edge, edge, 150))
+    assert float(at(best).rate) < least + 2e-3
+    if seed == 2:
+        assert float(at(best).rate) < 0.169
+
+
+def test_rates_far_from_the_edge_are_finite_and_steps_that_round_to_1_are_told():
+    problem, data = setting(4, 3, 9)
+    for p in (2, 4):
+        run = {"data": data, "n_rounds": 1, "participation": p}
+        assert 1e6 < float(lf.predict(lf.FedAvg(step_size=30.0, local_steps=5), problem, **run).rate) < np.inf
+        tiny = lf.predict(lf.FedAvg(step_size=1e-300), problem, **run)
+        words = ["step_size = 1e-300 is too small", "1 within rounding error"]
+        assert_one_line(lambda tiny=tiny: tiny.floor, words, lf.NoPredictionError)
+        huge = lf.predict(lf.FedAvg(step_size=1e100, local_steps=5), problem, **run)
+        assert_one_line(lambda huge=huge: huge.rate, ["step_size = 1e+100", "overflows"], lf.NoPredictionError)
+
+
+def test_the_edge_of_fedprox_without_curvature_is_that_of_the_penalty():
+    design = lf.Gaussian(covariance=1e-6)
+    problem = lf.SharedRepresentation(n_clients=4, dim=3, rank=2, noise_std=0.3, design=design)
+    found = lf.predict(lf.FedProx(step_size=0.1, mu=1.0, local_steps=2), problem, data=lf.FixedSamples(20), n_rounds=1)
+    assert found.stability_edge == pytest.approx(2.0, rel=1e-4)

@@ -45,7 +45,9 @@ def test_which_laws_serve():
     assert asked(case_of(fedrep(weights=range(1, 41)))) == both
     assert asked(case_of(data=lf.FreshSamples([7] * 39 + [6]))) == means
     noisy = lf.PrivateFedRep(rank=3, step_size=0.5, message_noise_std=0.1)
-    assert asked(case_of(noisy)) == [rounds.NoisyMessages]
+    assert asked(case_of(noisy, data=lf.FreshSamples(6))) == [rounds.NoisyMeans]
+    assert asked(case_of(replace(noisy, message_noise_std=0.2))) == [rounds.NoisyMeans]
+    assert asked(case_of(noisy)) == [rounds.NoisyMessages, rounds.NoisyMeans]
     assert asked(case_of(noisy, data=lf.FreshSamples(3))) == [rounds.NoiseAlone]
     assert asked(case_of(fedrep(orthonormalize=False))) == [rounds.WithoutQR]
     heads = fedrep(heads=lf.GradientHeads())
@@ -58,7 +60,7 @@ def test_which_laws_serve():
     ):
         assert asked(case)[0](case).why_not() == words
         assert_one_line(
-            lambda case=case: law.first_prediction(case, LAWS[:13]), ["FedRep's distance", words], lf.NoPredictionError
+            lambda case=case: law.first_prediction(case, LAWS[:14]), ["FedRep's distance", words], lf.NoPredictionError
         )
 
 
@@ -280,9 +282,9 @@ MISSING = {
     "FLUTE's weights": lacks(["gamma1", "(0.3, 0.125, 1.0)"], lf.FLUTE(rank=2, step_size=0.1, gamma1=0.3)),
     "FLUTE, some": lacks(["FLUTE", "4 of 40 participants"], FLUTE, participation=4),
     "FLUTE, fresh": lacks(["best step", "FreshSamples"], FLUTE, ask="best_step"),
-    "FLUTE, fresh, beyond the edge": lacks(["below 1 / lambda_1"], lf.FLUTE(rank=2, step_size=9.0), ask="floor"),
+    "FLUTE, fresh, beyond the edge": lacks(["above 1/lambda_1 ="], lf.FLUTE(rank=2, step_size=9.0), ask="floor"),
     "FLUTE, fixed, beyond the edge": lacks(
-        ["step_size = 9", "below stability_edge"], lf.FLUTE(rank=2, step_size=9.0), **NINE, ask="floor"
+        ["step_size = 9", "above 1/lambda_1 ="], lf.FLUTE(rank=2, step_size=9.0), **NINE, ask="floor"
     ),
     "FLUTE, fresh, no gap": lacks(["lambda_k is 0"], lf.FLUTE(rank=4, step_size=0.001), ask="stability_edge"),
     "FLUTE, fresh, other x": lacks(["standard Gaussian"], FLUTE, RADEMACHER, ask="stability_edge"),

@@ -168,6 +168,30 @@ def test_a_wider_run_is_predicted_by_its_narrow_equivalent(name):
     assert found.best_step < found.stability_edge
 
 
+MOVING = {  # n, d, k, r, m, noise, share by which the extra columns lower the distance
+    "many columns": (17, 26, 14, 2, 18, 2.0, 0.14),
+    "many columns and clients": (170, 26, 14, 2, 18, 2.0, 0.0),
+    "little noise": (20, 20, 10, 1, 15, 0.3, 0.0),
+    "one direction": (30, 40, 20, 1, 25, 2.0, 0.08),
+}
+
+
+@pytest.mark.parametrize("name", mostly_long(MOVING, "many columns", "little noise"))
+def test_random_moves_of_extra_columns_are_told_if_they_count(name):
+    n, d, k, r, m, noise, lowered = MOVING[name]
+    rng = np.random.default_rng(0)
+    W = np.linalg.qr(rng.standard_normal((n, r)))[0] * np.sqrt(n)
+    problem, start = lf.GivenTruth(B=np.eye(d, r), W=W, noise_std=noise), np.linalg.qr(rng.standard_normal((d, k)))[0]
+    kept = m - (k - r)
+    step = 0.5 * lf.theory.local_best_step(W, dim=d - (k - r), n_samples=kept) * m / kept
+    algorithm, run = lf.FedRep(rank=k, step_size=step, init=start), {"data": FRESH(m), "n_rounds": 40}
+    found = lf.predict(algorithm, problem, **run)
+    assert any("extra columns" in text for text in found.warnings) == bool(lowered)
+    assert ("extra columns" in found.floor.validity) == bool(lowered)
+    measured = np.median(distances(algorithm, problem, trials=400, **run)[:, -10:])
+    assert np.log(float(found.floor) / measured) == pytest.approx(lowered, abs=0.04)
+
+
 def test_the_step_sizes_of_a_wider_run_are_its_own():
     """Above the edge of the wide run it does not converge; the equivalent's edge is larger by m/m'."""
     problem, start = given(40, 30, 2), turned(30, 2, 0.3)

@@ -52,7 +52,7 @@ def test_compressed_messages_have_the_quantities_of_the_map():
     ("algorithm", "m"),
     [
         (fedrep(), 6),
-        (lf.PrivateFedRep(rank=3, step_size=0.5, message_noise_std=0.01), 10),
+        (lf.PrivateFedRep(rank=3, step_size=0.5, message_noise_std=0.01), 6),
         (lf.CompressedFedRep(rank=3, step_size=0.5, kept_share=0.5), 10),
     ],
 )
@@ -111,6 +111,38 @@ def test_below_twice_the_rank_floor_and_rate_are_those_of_runs(name):
     )
     assert found.rate == pytest.approx((squares[24] / squares[8]) ** (1 / 32), abs=0.012)
     assert_one_line(lambda: found.distance, ["below 2 rank", f"dim = {d}"], errors=lf.NoPredictionError)
+
+
+LARGE_STEPS = {  # share of entries that are kept, n, d, k, m: at 0.65 of the stability edge
+    "d = 4, k = 3": (1.0, 4, 4, 3, 8),
+    "d = 3, k = 2": (1.0, 20, 3, 2, 5),
+    "d = 5, k = 4": (1.0, 4, 5, 4, 7),
+    "sparse, d = 4, k = 3": (0.5, 20, 4, 3, 8),
+    "sparse, d = 2, k = 1": (0.5, 20, 2, 1, 8),
+    "sparse, d = 8, k = 2": (0.5, 20, 8, 2, 8),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LARGE_STEPS)
+def test_up_to_twice_the_rank_floors_are_within_ten_percent(name):
+    """At large steps, where single runs fluctuate more than Gaussian tangents."""
+    kept, n, d, k, m = LARGE_STEPS[name]
+    rng = np.random.default_rng(1)
+    W = np.linalg.qr(rng.standard_normal((n, k)))[0] * np.sqrt(n) * np.geomspace(1.5, 1.0, k)
+    bases = np.linalg.qr(rng.standard_normal((400, d, k)))[0]  # masks see their orientations
+    problem = lf.GivenTruth(B=bases, W=W, noise_std=0.03)
+    options = {"init": lf.TrueSubspace(), "step_size": 0.1, "rank": k}
+    sparse = lf.CompressedFedRep(kept_share=kept, **options)
+    algorithm, data = (lf.FedRep(**options) if kept == 1 else sparse), lf.FreshSamples(m)
+    one = replace(problem, B=bases[0])
+    edge = float(lf.predict(algorithm, one, data=data, n_rounds=1).stability_edge)
+    algorithm = replace(algorithm, step_size=0.65 * edge)
+    floor = lf.predict(algorithm, one, data=data, n_rounds=1).floor
+    told = 10 if d <= 2 * k else 5
+    assert f"within {told} % of the median" in floor.validity
+    measured = distances(algorithm, problem, data, trials=400, n_rounds=150)[:, 50:]
+    assert abs(np.log(float(floor) / np.median(measured))) < np.log(1 + told / 100) + 0.015
 
 
 # --- clients that differ, with noise on messages or sparse messages ----------------------------------------------
@@ -182,3 +214,36 @@ def test_a_prediction_for_one_participant_is_whole(n, k):
     assert 0.0 < found.best_step < found.stability_edge
     assert found.rate < 1.0
     assert 0.0 < found.floor < 1.0
+
+
+NARROWER = lf.SharedRepresentation(n_clients=20, dim=20, rank=2, noise_std=0.1)
+WIDER = lf.UnderParameterized(n_clients=60, dim=20, spectrum=[9, 8, 4, 3])
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "step"),
+    [
+        (NARROWER, {"aggregate": "sum"}, 0.15),
+        (NARROWER, {"rank": 4, "init": "random"}, 3.0),
+        (NARROWER, {"rank": 4, "init": "random", "aggregate": "sum"}, 0.2),
+        (WIDER, {"aggregate": "sum"}, 1.0),
+    ],
+    ids=["sum", "narrow", "narrow sum", "under-parameterised sum"],
+)
+def test_a_step_beyond_the_edge_is_told_in_the_units_of_step_size(problem, options, step):
+    options = {"rank": 2, "init": lf.AtDistance(0.5)} | options
+    run = {"data": lf.FreshSamples(10), "n_rounds": 5}
+    found = lf.predict(lf.FedRep(step_size=step, **options), problem, **run)
+    words = [f"step_size = {step:g} must be below"]
+    if problem is NARROWER:
+        words.append(f"stability_edge = {float(found.stability_edge):.4g}")
+    assert_one_line(lambda: found.floor, words, lf.NoPredictionError)
+
+
+def test_gradient_heads_without_correct_digits_are_told_in_the_units_of_step_size():
+    heads = lf.GradientHeads(steps=5, step_size=0.9)
+    algorithm = lf.FedRep(rank=2, step_size=1.0, init=lf.AtDistance(0.5), aggregate="sum", heads=heads)
+    words = ["step_size = 1 is too large for these heads"]
+    assert_one_line(
+        lambda: lf.predict(algorithm, NARROWER, data=lf.FreshSamples(3), n_rounds=50), words, lf.NoPredictionError
+    )

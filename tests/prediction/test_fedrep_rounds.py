@@ -14,6 +14,13 @@ from tests.helpers import assert_one_line, basis, mostly_long, normal
 from tests.prediction.runs import FRESH, HIGHER, PROBLEM, case_of, distances, fedrep, given, predict
 
 
+def near_means(found, expected):
+    """Assert that a prediction of the law "means" is near the root mean square, and the median of the largest angle."""
+    assert found.law == "means"
+    assert found.distance[0] == pytest.approx(expected.distance[0], rel=1e-9)
+    assert found.distance == pytest.approx(expected.distance, rel=0.12)
+
+
 def by_hand(law, problem, trial=0, *, seed=0, scale=1.0, **changes):
     W = scale * problem.truth(seed, [trial]).W[0]
     setting = {"dim": problem.dim, "n_samples": 10, "step_size": 0.5, "n_rounds": 3, "noise_std": problem.noise_std}
@@ -73,7 +80,10 @@ def test_the_law_that_serves_is_the_theorys_own(name, rank):
     expected = by_hand(law, problem, **changes)
     assert found.law == {SECOND: "second order", MEANS: "means", GRADIENT: "gradient heads"}[law]
     assert found.rounds.tolist() == list(range(run.get("n_rounds", 3) + 1))
-    assert found.distance == pytest.approx(expected.distance, rel=1e-9)
+    if law is MEANS:
+        near_means(found, expected)
+    else:
+        assert found.distance == pytest.approx(expected.distance, rel=1e-9)
     for end in ("low", "high"):
         given_end = getattr(found, end)
         assert (given_end is None) == (law is not SECOND)
@@ -198,7 +208,7 @@ def test_a_truth_of_a_higher_rank(name):
     del setting["n_rounds"]
     pulled = [text for text in found.warnings if "second moment" in text]
     pull = 0.2 * np.linalg.norm(V, 2) ** 2 / len(V)
-    assert len(pulled) == (pull > 0.6)
+    assert len(pulled) == (pull > 1.3)
     assert all(f"is {pull:.2g}, above" in text for text in pulled)
     floor = lf.theory.under_parameterized_floor(V, step_size=0.2, **setting)
     assert found.floor == pytest.approx(floor.distance, rel=0.02)
@@ -212,7 +222,6 @@ def test_the_facts_of_a_truth_of_a_higher_rank():
         case = case_of(fedrep(rank=2, step_size=[0.1, 0.3, 0.2]), HIGHER, lf.FreshSamples(m))
         found = rounds.UnderParameterised(case).curves()
         assert found.facts["pull"] == pytest.approx(0.3 * 9.0**2 / 60, rel=1e-9)
-        assert found.facts["end"] == found.distance[0, -1]
         assert {name: value for name, value in found.facts.items() if name == "few"} == few
 
 
@@ -253,10 +262,13 @@ PLAIN = {  # n, d, k, m, noise, step size, participants, rounds, initial distanc
     "far start": (60, 60, 2, 10, 0.5, 0.5, 60, 40, 0.9, None),
     "some participants": (100, 60, 3, 14, 0.5, 0.8, 40, 60, 0.7, None),
     "heads that differ": (100, 60, 2, 12, 1.0, 0.5, 100, 60, 0.5, [1.2, 0.8]),
+    "lengths that differ": (100, 30, 3, 15, 0.0, 0.7, 100, 40, 0.9, [1.4, 1.0, 0.7]),
+    "eigenvalues 16 apart": (80, 30, 2, 9, 0.0, 0.4, 80, 150, 0.9, [2.0, 0.5]),
+    "few clients": (5, 30, 2, 12, 0.3, 0.3, 5, 60, 0.5, [1.5, 1.0]),
 }
 
 
-@pytest.mark.parametrize("name", mostly_long(PLAIN, "far start"))
+@pytest.mark.parametrize("name", mostly_long(PLAIN, "far start", "lengths that differ"))
 def test_without_qr_the_median_is_that_of_runs(name):
     n, d, k, m, noise, step, p, rounds, delta, scale = PLAIN[name]
     problem, run = given(n, d, k, noise_std=noise, scale=scale), {"n_rounds": rounds, "participation": p}
@@ -276,11 +288,58 @@ def test_without_qr_the_median_is_that_of_runs(name):
 def test_without_qr_doubts_begin():
     run = {"data": lf.FreshSamples(10), "n_rounds": 5}
     algorithm = lf.FedRep(rank=2, step_size=0.3, orthonormalize=False, init=lf.AtDistance(0.5))
-    uneven = lf.predict(algorithm, given(60, 60, 2, scale=[3.0, 1.0]), **run)
-    assert any("grow unevenly" in text for text in uneven.warnings)
+    assert not lf.predict(algorithm, given(60, 60, 2, scale=[3.0, 1.0]), **run).warnings
     few = lf.predict(algorithm, given(60, 60, 2), data=lf.FreshSamples(5), n_rounds=5)
     assert any("at most rank + 3" in text for text in few.warnings)
     assert_one_line(lambda: few.floor, ["no prediction of the floor"], errors=lf.NoPredictionError)
+
+
+@pytest.mark.long
+def test_without_qr_random_runs_have_the_median():
+    """Heads with eigenvalues up to 64 apart, few clients, few samples, step sizes up to 1.3 times the best one."""
+    rng, told = np.random.default_rng(4), 0
+    for _ in range(25):
+        k, n = int(rng.integers(1, 5)), int(np.exp(rng.uniform(np.log(6), np.log(100))))
+        d, m = int(2 * k + rng.integers(0, 50)), int(k + rng.choice([4, 5, 8, 20]))
+        W = np.linalg.qr(rng.standard_normal((n, k)))[0] * np.sqrt(n) / np.geomspace(1, rng.uniform(1, 8), k)
+        best = lf.theory.local_best_step(W, dim=d, n_samples=m)
+        problem = lf.GivenTruth(B=np.eye(d, k), W=W, noise_std=float(rng.choice([0.0, 0.1, 1.0])))
+        start = lf.AtDistance(float(rng.choice([0.05, 0.3, 0.6, 0.9])))
+        algorithm = lf.FedRep(rank=k, step_size=rng.uniform(0.1, 1.3) * best, init=start, orthonormalize=False)
+        run = {"data": lf.FreshSamples(m), "n_rounds": int(rng.choice([10, 40]))}
+        try:
+            found = lf.predict(algorithm, problem, **run)
+        except lf.NoPredictionError:  # numbers overflow
+            continue
+        told += bool(found.warnings)
+        if found.warnings:
+            continue
+        measured = distances(algorithm, problem, trials=300, **run)
+        spread = np.log(measured).std(axis=0) / np.sqrt(300)
+        ratio = np.abs(np.log(found.distance / np.median(measured, axis=0)))
+        assert (ratio < 0.05 + 4 * spread)[np.median(measured, axis=0) > 1e-8].all()
+    assert told <= 8
+
+
+# --- from the stability edge on ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "share", "doubted"), [(5, 10, 1.48, True), (5, 10, 0.95, False), (60, 10, 1.48, False)]
+)
+def test_past_the_edge_few_clients_and_samples_are_doubted(n, m, share, doubted):
+    W = np.random.default_rng(0).standard_normal((n, 5))
+    problem = lf.GivenTruth(B=np.eye(13, 5), W=W)
+    step = share * lf.theory.stability_edge(W, dim=13, n_samples=m)
+    algorithm, run = lf.FedRep(rank=5, step_size=step, init=lf.AtDistance(0.2)), {"n_rounds": 5}
+    found = lf.predict(algorithm, problem, data=lf.FreshSamples(m), **run)
+    assert any("not below stability_edge" in text for text in found.warnings) == doubted
+    measured = distances(algorithm, problem, lf.FreshSamples(m), trials=400, **run)
+    off = abs(np.log(found.distance[-1] / np.median(measured[:, -1])))
+    assert off > 0.06 if doubted else off < 0.05 + 4 * np.log(measured[:, -1]).std() / 20
+    past = [20 * step, *[0.5 * step / share] * 4]  # only the first round is past the edge
+    once = lf.predict(replace(algorithm, step_size=past), problem, data=lf.FreshSamples(200), **run)
+    assert not any("not below stability_edge, and rank" in text for text in once.warnings)
 
 
 # --- noise on messages -------------------------------------------------------------------------------------------
@@ -297,10 +356,21 @@ def test_noise_on_messages_has_the_theorys_own_curve_and_floor():
     found, plain = told(message_noise_std=0.02), told()
     W = problem.truth(0, [0]).W[0]
     sizes = {"dim": 12, "n_samples": 8, "noise_std": 0.3, "step_size": 0.5, "message_noise_std": 0.02}
-    assert found.law == "means"
-    np.testing.assert_allclose(found.distance, MEANS(W, n_rounds=4, delta=0.6, **sizes).distance)
-    floor = lf.theory.median_distance(lf.theory.near_truth_floor(W, **sizes), dim=12)
-    assert found.floor == pytest.approx(floor)
+    assert found.law == "second order"
+    expected = SECOND(W, n_rounds=4, delta=0.6, **sizes)
+    for name in ("distance", "low", "high"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name))
+    assert found.floor == pytest.approx(float(lf.theory.second_order_floor(W, **sizes).distance))
+    near_means(
+        lf.predict(
+            lf.PrivateFedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.6), message_noise_std=0.02),
+            problem,
+            data=lf.FreshSamples(5),
+            n_rounds=4,
+        ),
+        MEANS(W, n_rounds=4, delta=0.6, **sizes | {"n_samples": 5}),
+    )
+    near_means(told(message_noise_std=0.4), MEANS(W, n_rounds=4, delta=0.6, **sizes | {"message_noise_std": 0.4}))
     assert found.floor > 1.1 * plain.floor
     assert (found.stability_edge, found.best_step) == (plain.stability_edge, plain.best_step)
     assert np.array_equal(plain.distance, told(lf.FedRep).distance)
@@ -358,29 +428,34 @@ def test_clients_that_differ_have_the_theorys_own_curves_and_quantities():
     assert float(found.rate) == pytest.approx(np.sqrt(rate), rel=1e-12)
     counts = [5, *COUNTS[1:]]
     plain = lf.predict(lf.FedRep(rank=2, step_size=0.05, init=start), problem, data=lf.FreshSamples(counts), n_rounds=5)
-    assert (plain.law, plain.low) == ("means", None)
-    means = MEANS(heads, dim=8, n_samples=counts, **course)
-    np.testing.assert_allclose(plain.distance, means.distance, rtol=1e-12)
+    assert plain.low is None
+    near_means(plain, MEANS(heads, dim=8, n_samples=counts, **course))
 
 
 LIMITS = {
     "without QR": (
         rounds.WithoutQR,
-        {"round_log_variance": 0.2, "log_std": 0.4, "selection": 0.3, "stride": 0.35, "uneven": 4.0, "few": 0.0},
-        12,
-    ),
-    "noise on messages": (rounds.NoiseAlone, {"angles": 0.15}, 1),
-    "second order": (
-        rounds.SecondOrder,
-        {"round_log_variance": 0.2, "log_std": 0.4, "selection": 0.3, "stride": 0.35},
+        {"round_log_variance": 0.3, "log_std": 0.7, "stride": 0.35, "few": 0.0},
         1,
     ),
-    "means": (rounds.Means, {"rank": 16, "few": 0.0}, 20),
+    "noise on messages": (rounds.NoiseAlone, {}, 1),
+    "second order": (
+        rounds.SecondOrder,
+        {
+            "round_log_variance": 0.3,
+            "log_std": 0.7,
+            "stride": 0.35,
+            "tails": 2.4,
+            "past_edge": 0.4,
+        },
+        1,
+    ),
+    "means": (rounds.Means, {"gathered": 0.6, "slow": 0.75, "thin": 0.0}, 1),
     "gradient heads": (rounds.GradientDescentHeads, {"participants": 0.4, "fewer": 0.2, "lost": 1.0}, 5),
     "under-parameterised": (
         rounds.UnderParameterised,
-        {"pull": 0.6, "end": 0.4, "chance": 0.9, "few": 0.0},
-        40,
+        {"pull": 1.3, "chance": 0.9, "few": 0.0},
+        6,
     ),
 }
 """Facts up to which each law is not doubted, and its smallest number of participants."""
@@ -397,18 +472,19 @@ def test_doubts_begin_beyond_the_range_of_a_law(name):
         return tuple(plain(case).doubts(Curves(np.array([start, 0.1]), facts=facts)))
 
     others = {fact: 9.0 for _, facts, *_ in LIMITS.values() for fact in facts if fact not in limits}
-    assert told(**limits, **others) == told(start=0.97) == told(start=0.97 + 1e-12) == ()
+    far = kind.far
+    assert told(**limits, **others) == told(start=far) == told(start=far + 1e-12) == ()
     assert set(kind.limits) == set(limits)
     for fact, limit in limits.items():
         (text,) = told(**{fact: limit + 1.0})
         assert f" {limit + 1:.2g}" in text
-        assert f"above {limit}" in text or fact == "few"
+        assert f"above {limit}" in text or fact in ("few", "thin")
         (text,) = told(**{fact: 1.0001 * limit + 1e-9})
         assert f"{limit:g} is" not in text
         assert f" {limit:g}, above" not in text
         assert told(**{fact: 0.9 * limit}) == ()
-    (text,) = told(start=0.971)
-    assert text.startswith("the initial distance 0.971 is above 0.97")
+    (text,) = told(start=far + 0.001)
+    assert text.startswith(f"the initial distance {far + 0.001:.3f} is above {far}")
     if participants > 1:
         (text,) = told(p=participants - 1)
         assert text.startswith(f"a round has {participants - 1} participants, fewer than {participants}")
@@ -417,31 +493,37 @@ def test_doubts_begin_beyond_the_range_of_a_law(name):
 LARGE = lf.SharedRepresentation(n_clients=60, dim=100, rank=2)
 
 DOUBTS = {
-    "few samples": ({}, {"data": lf.FreshSamples(4)}, "n_samples = 4 is at most rank + 3"),
-    "few clients": ({}, {"participation": 3}, "the choice of participants changes the pull on B"),
+    "few rounds decide": (
+        {"step_size": 0.9},
+        {
+            "data": lf.FreshSamples(4),
+            "n_rounds": 30,
+            "problem": lf.SharedRepresentation(n_clients=20, dim=5, rank=2),
+        },
+        "log distance^2 gathers a variance of",
+    ),
+    "slow angles": (
+        {"rank": 4, "init": lf.AtDistance(0.85)},
+        {
+            "problem": lf.SharedRepresentation(n_clients=60, dim=11, rank=4),
+            "data": lf.FreshSamples(6),
+            "n_rounds": 40,
+        },
+        "chance delays the slowest angle",
+    ),
+    "few clients": ({"step_size": 1.0}, {"participation": 3}, "a single participant moves B by"),
     "a large step of few": ({"step_size": 2.4}, {"participation": 9}, "a single participant moves B by"),
     "heavy clients": (
         {"weights": np.r_[np.ones(57), np.full(3, 50.0)]},
         {"participation": 20},
-        "the choice of participants changes the pull on B",
-    ),
-    "few clients for means": ({}, {"participation": 12, "data": lf.FreshSamples(5)}, "a round has 12 participants"),
-    "many angles": (
-        {"rank": 17},
-        {"problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=17), "data": lf.FreshSamples(60)},
-        "rank = 17 is above 16: the largest of many angles",
+        "a single participant moves B by",
     ),
     "far": ({"init": lf.AtDistance(0.98)}, {}, "the initial distance 0.98 is above 0.97"),
     "large step": ({"step_size": 1.3}, {"data": lf.FreshSamples(5)}, "step_size = 1.3 is 1."),
     "past the edge": ({"step_size": 3.0}, {"data": lf.FreshSamples(5)}, "step_size = 3 is not below stability_edge ="),
     "rough": ({"step_size": 1.2}, {"participation": 3}, "to the variance of log distance"),
-    "far from U_k": (
-        {"step_size": 0.3},
-        {"problem": lf.UnderParameterized(n_clients=60, dim=20)},
-        "far from U_k",
-    ),
     "strong pull": ({"step_size": 1.0}, {"problem": HIGHER}, "was not tested there"),
-    "spread": ({"step_size": 1.2}, {"participation": 3, "n_rounds": 25}, "log distance spreads by"),
+    "spread": ({"step_size": 1.2}, {"participation": 3, "n_rounds": 60}, "log distance spreads by"),
     "long away": (
         {"heads": lf.GradientHeads(steps=9, step_size=0.3)},
         {"participation": 12, "n_rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
@@ -471,3 +553,139 @@ def test_without_doubts_it_says_where_the_chain_is_as_good():
     assert "trials=300, engine='chain'" in note
     assert predict(algorithm, lf.SharedRepresentation(n_clients=1001, dim=100, rank=2)).notes == ()
     assert predict(algorithm, lf.SharedRepresentation(n_clients=60, dim=5, rank=2)).notes == ()  # no frame fits
+
+
+# --- laws at random and extreme settings -------------------------------------------------------------------------
+
+
+def orthonormal_heads(rng, n, k, condition=1.0):
+    return np.linalg.qr(rng.standard_normal((n, k)))[0] * np.sqrt(n) * np.geomspace(condition, 1.0, k)
+
+
+def worst(distance, predicted, share=0.5):
+    """Return the largest log ratio of a predicted and a measured quantile beyond two standard errors, of all rounds."""
+    runs, distance = len(distance), np.sort(distance, axis=0)
+    width = 2.0 * np.sqrt(share * (1.0 - share) / runs)
+    low, high = (np.log(distance[round(at * (runs - 1))]) for at in (share - width, share + width))
+    found = np.log(predicted)
+    beyond = np.where(found > high, found - high, np.where(found < low, found - low, 0.0))
+    return float(beyond[np.argmax(np.abs(beyond))])
+
+
+def test_without_noise_on_messages_their_law_is_that_of_other_runs():
+    problem, run = given(40, 20, 3, noise_std=0.3, seed=1), {"data": lf.FreshSamples(11), "n_rounds": 30}
+
+    def told(noise):
+        algorithm = lf.PrivateFedRep(rank=3, step_size=0.4, init=lf.AtDistance(0.6), message_noise_std=noise)
+        return lf.predict(algorithm, problem, **run)
+
+    none, little = told(0.0), told(1e-9)
+    for name in ("distance", "low", "high"):
+        np.testing.assert_allclose(getattr(little, name), getattr(none, name), rtol=1e-6)
+    assert float(little.floor) == pytest.approx(float(none.floor), rel=1e-6)
+    assert little.distance[-1] == pytest.approx(float(little.floor), rel=0.03)
+    assert told(0.02).distance[-1] > 1.1 * little.distance[-1]
+
+
+MESSAGES = {  # k, d, n, m - k, participants, label noise, noise of a round on a column, share of the best step, start
+    "the limit without noise": (4, 9, 25, 4, 25, 0.1, 1e-9, 0.5, 0.8),
+    "as many dimensions as angles": (4, 8, 100, 4, 100, 0.1, 1e-3, 0.5, 0.05),
+    "noise that decides": (5, 30, 60, 10, 30, 0.0, 0.3, 0.7, 0.3),
+    "one angle": (1, 80, 100, 5, 50, 0.0, 0.3, 0.7, 0.8),
+    "few clients": (3, 40, 8, 12, 8, 0.3, 0.05, 0.4, 0.9),
+}
+
+
+@pytest.mark.parametrize("name", mostly_long(MESSAGES, "as many dimensions as angles"))
+def test_noise_on_messages_has_the_median_and_the_band_of_runs(name):
+    k, d, n, more, p, noise, length, share, start = MESSAGES[name]
+    rng = np.random.default_rng(len(name))
+    problem = lf.GivenTruth(B=np.eye(d, k), W=orthonormal_heads(rng, n, k, 1.5), noise_std=noise)
+    step = share * lf.theory.local_best_step(problem.W, dim=d, n_samples=k + more, participants=p)
+    algorithm = lf.PrivateFedRep(
+        rank=k, step_size=step, init=lf.AtDistance(start), message_noise_std=length / step / np.sqrt(d)
+    )
+    run = {"data": lf.FreshSamples(k + more), "n_rounds": 40, "participation": p}
+    found = lf.predict(algorithm, problem, **run)
+    measured = distances(algorithm, problem, trials=300, seed=4, **run)
+    assert found.law == "second order"
+    assert found.warnings == ()
+    assert abs(worst(measured, found.distance)) < 0.05
+    assert abs(worst(measured, found.low, 0.1)) < 0.1
+    assert abs(worst(measured, found.high, 0.9)) < 0.1
+
+
+MANY = {  # k, d, n, m, label noise, share of the best step, initial distance
+    "many angles": (17, 40, 100, 37, 0.0, 0.8, 0.6),
+    "from near": (19, 38, 100, 39, 1.0, 0.5, 0.05),
+    "few samples": (20, 60, 80, 23, 0.3, 0.4, 0.3),
+    "m = k + 3": (4, 8, 60, 7, 1.0, 0.8, 0.3),
+    "m = k + 2, few clients": (3, 30, 8, 5, 0.3, 0.4, 0.05),
+    "more noise": (5, 12, 40, 8, 5.0, 1.0, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", mostly_long(MANY, "m = k + 3"))
+def test_the_means_give_the_median_of_the_largest_angle(name):
+    """The root mean square over angles is up to 3.4 times lower."""
+    k, d, n, m, noise, share, start = MANY[name]
+    rng = np.random.default_rng(len(name))
+    problem = lf.GivenTruth(B=np.eye(d, k), W=orthonormal_heads(rng, n, k), noise_std=noise)
+    step = share * lf.theory.local_best_step(problem.W, dim=d, n_samples=m)
+    algorithm, run = (
+        lf.FedRep(rank=k, step_size=step, init=lf.AtDistance(start)),
+        {"data": lf.FreshSamples(m), "n_rounds": 12},
+    )
+    found = lf.predict(algorithm, problem, **run)
+    measured = distances(algorithm, problem, trials=150, seed=4, **run)
+    assert found.law == "means"
+    assert found.warnings == ()
+    assert abs(worst(measured, found.distance)) < np.log(1.15)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", [0.02, 0.3, 0.9])
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_noise_alone_has_the_median_of_runs(k, start):
+    for d in (max(2 * k, 4), int(k / 0.25**2), 150):
+        for length in (0.01, 0.3):
+            algorithm = lf.PrivateFedRep(
+                rank=k, step_size=0.5, init=lf.AtDistance(start), message_noise_std=length / 0.5 / np.sqrt(d)
+            )
+            run = {"data": lf.FreshSamples(k), "n_rounds": 25, "participation": 5}
+            problem = given(12, d, k, noise_std=0.1)
+            found = lf.predict(algorithm, problem, **run)
+            measured = distances(algorithm, problem, trials=200, seed=4, **run)
+            assert found.law == "noise on messages"
+            assert found.warnings == ()
+            assert abs(worst(measured, found.distance)) < np.log(1.12 if d <= 10 * k else 1.05)
+
+
+@pytest.mark.long
+def test_a_truth_of_a_higher_rank_is_warned_of_where_it_is_wrong():
+    """In random settings with 3 to 100 participants, initial distances up to 0.97 and steps up to 1.5/lambda_1."""
+    rng, counts = np.random.default_rng(12), {(right, warned): 0 for right in (True, False) for warned in (True, False)}
+    for number in range(60):
+        k = int(rng.integers(1, 5))
+        r = k + int(rng.integers(1, 6))
+        d, n = max(2 * k, r) + int(rng.integers(0, 30)), max(r, int(np.exp(rng.uniform(np.log(3), np.log(100)))))
+        lengths = np.sort(rng.uniform(1.0, 3.0, r))[::-1] * np.where(np.arange(r) < k, 1.0, rng.uniform(0.1, 0.8))
+        problem = lf.GivenTruth(
+            B=np.eye(d, r), W=orthonormal_heads(rng, n, r) * lengths, noise_std=float(rng.choice([0.0, 0.3, 3.0]))
+        )
+        algorithm = lf.FedRep(
+            rank=k,
+            step_size=float(rng.uniform(0.02, 1.5)) / lengths[0] ** 2,
+            init=lf.AtDistance(float(rng.choice([0.05, 0.3, 0.6, 0.88, 0.92, 0.97]))),
+        )
+        run = {"data": lf.FreshSamples(k + 4 + int(rng.integers(0, 20))), "n_rounds": int(rng.choice([10, 40]))}
+        try:
+            found = lf.predict(algorithm, problem, **run)
+        except lf.NoPredictionError as error:
+            assert "too large" in str(error)  # noqa: PT017
+            continue
+        measured = distances(algorithm, problem, trials=200, seed=number, **run)
+        counts[abs(worst(measured, found.distance)) < np.log(1.07), bool(found.warnings)] += 1
+    assert counts[False, False] <= 2
+    assert 2 * counts[True, True] <= counts[True, True] + counts[True, False]
+    assert counts[False, True] >= 3

@@ -18,7 +18,7 @@ RUNS = 400
 
 TOLERANCES = {
     "second order": (SecondOrder, "the median within 5 % and the band within 10 %", 1.05, 1.1),
-    "means": (Means, "1 to 15 % below the median", 1.15, None),
+    "means": (Means, "the median of runs within 15 %", 1.15, None),
     "gradient heads": (GradientDescentHeads, "the median of runs within 10 %", 1.1, None),
 }
 """Law, words of its range, and the factors by which median and band may be off."""

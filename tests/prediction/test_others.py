@@ -5,7 +5,7 @@ import pytest
 
 import linfed as lf
 from tests import references as ref
-from tests.helpers import basis, mostly_long, normal
+from tests.helpers import assert_one_line, basis, mostly_long, normal
 from tests.prediction.runs import HIGHER, PROBLEM, WITH_PARTS, fedrep, predict, with_part
 from tests.problems.test_shared import assert_mean
 
@@ -153,3 +153,24 @@ def test_an_oracle_with_nearly_as_many_samples_as_columns_has_no_mean_risk():
     floors = [lf.predict(lf.Oracle(rank=3), clean, data=lf.FreshSamples(m), n_rounds=1).floor for m in (1, 2, 3, 5)]
     squares = np.square(clean.truth(0, [0]).W).sum() / 4
     np.testing.assert_allclose([float(each) for each in floors], [squares / 3, squares / 6, 0.0, 0.0], rtol=1e-12)
+
+
+def test_an_oracle_of_more_columns_than_the_regressors_span_is_refused_as_in_a_run():
+    W = np.random.default_rng(0).standard_normal((2, 5))
+    problem = lf.GivenTruth(B=np.eye(8, 5), W=W, noise_std=0.1)
+    run = {"data": lf.FixedSamples(20), "n_rounds": 1}
+    assert float(lf.predict(lf.Oracle(rank=2), problem, **run).floor) > 0
+    words = ["Oracle requires a reference subspace of rank 4, not 2"]
+    assert_one_line(lambda: lf.predict(lf.Oracle(rank=4), problem, **run), words, lf.NoPredictionError)
+    assert_one_line(lambda: lf.simulate(lf.Oracle(rank=4), problem, **run), words)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "m", "size"), [(lf.LocalOnly(ridge=0.04), 21, 20), (lf.Oracle(rank=2, ridge=0.04), 3, 2)]
+)
+def test_a_small_ridge_is_told_as_it_was_given(algorithm, m, size):
+    design = lf.Gaussian(covariance=4.0)
+    problem = lf.SharedRepresentation(n_clients=4, dim=20, rank=2, noise_std=0.3, design=design)
+    found = lf.predict(algorithm, problem, data=lf.FixedSamples(m), n_rounds=1)
+    words = ["ridge = 0.04 is too small", f"n_samples = {m} in {size} dimensions"]
+    assert_one_line(lambda: found.floor, words, lf.NoPredictionError)

@@ -167,3 +167,91 @@ def test_each_variant_of_apfl_ends_at_its_own_floor(variant):
     algorithm = lf.APFL(step_size=0.25, local_steps=2, mix=0.7, variant=variant)
     result = lf.simulate(algorithm, **run, metrics=["risk"], record_every=1600)
     np.testing.assert_allclose(result.metrics["risk"][0, -1], lf.predict(algorithm, **run).floor, rtol=1e-9)
+
+
+SMALL = lf.SharedRepresentation(n_clients=4, dim=3, rank=2, noise_std=0.3)
+SLOW = {
+    "Ditto": lambda step: lf.Ditto(step_size=step),
+    "APFL": lambda step: lf.APFL(step_size=step),
+    "PerFedAvg": lambda step: lf.PerFedAvg(step_size=step, adaptation_step_size=0.1),
+    "PFedMe": lambda step: lf.PFedMe(step_size=step),
+}
+
+
+@pytest.mark.parametrize(("step", "name"), [*((1e-11, name) for name in list(SLOW)[:3]), (5e-8, "PFedMe")])
+def test_a_slow_direction_is_not_an_unseen_one(name, step):
+    """At small steps, 1 - rate is proportional to the step size, to its square for PFedMe, and the floor is one."""
+    run = {"data": lf.FixedSamples(20), "n_rounds": 1}
+    found, larger = (lf.predict(SLOW[name](one), SMALL, **run) for one in (step, 100 * step))
+    power = 2 if name == "PFedMe" else 1
+    assert 1 - float(found.rate) == pytest.approx((1 - float(larger.rate)) * 0.01**power, rel=0.05)
+    assert float(found.floor) == pytest.approx(float(larger.floor), rel=2e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1e-6, 1e4])
+@pytest.mark.parametrize(
+    ("make", "rtol"),
+    [
+        (lambda v: lf.APFL(step_size=0.3 / v), 1e-9),
+        (lambda v: lf.Ditto(step_size=0.3 / v, penalty=0.4 * v), 1e-9),
+        (lambda v: lf.PFedMe(step_size=0.05 / v, penalty=2.0 * v), 1e-9),
+        (lambda v: lf.PerFedAvg(step_size=0.3 / v, adaptation_step_size=0.1 / v, hessian=True), 1e-9),
+    ],
+    ids=["APFL", "Ditto", "PFedMe", "PerFedAvg"],
+)
+def test_predictions_do_not_depend_on_the_unit_of_x(make, rtol, unit):
+    world = draw_world([2, 7, 12], 4, 2, noise=0.4, seed=5)  # a client leaves directions free
+    X = [unit * each for each in world.X]
+    problem = lf.GivenTruth(Phi=world.Phi / unit, noise_std=0.4, design=lf.Gaussian(covariance=unit**2))
+    other = lf.predict(make(unit**2), problem, data=lf.GivenSamples(X, world.y), n_rounds=1)
+    plain = lf.predict(make(1.0), world.problem(noise_std=0.4), data=world.data(), n_rounds=1)
+    assert other.rate == pytest.approx(float(plain.rate), rel=rtol)
+    assert other.floor == pytest.approx(float(plain.floor), rel=1e-7)
+    assert float(other.stability_edge) * unit**2 == pytest.approx(float(plain.stability_edge), rel=1e-7)
+
+
+def test_small_steps_at_a_normal_step_size_have_the_floor_of_a_long_run():
+    """x in units of 1e-5 at step 0.3: the rate is near 1, and the floor that of the same run in larger steps."""
+    truth = SMALL.truth(0, [0])
+    tiny = lf.GivenTruth(B=truth.B[0], W=truth.W[0] * 1e5, noise_std=0.3, design=lf.Gaussian(covariance=1e-10))
+    for name in ("APFL", "PerFedAvg"):
+        found = lf.predict(SLOW[name](0.3), tiny, data=lf.FixedSamples(20), n_rounds=1)
+        assert 1e-12 < 1 - float(found.rate) < 1e-9
+        faster = lf.predict(SLOW[name](3e6), tiny, data=lf.FixedSamples(20), n_rounds=1)
+        assert float(found.floor) == pytest.approx(float(faster.floor), rel=0.02)
+
+
+@pytest.mark.parametrize("size", [0.8, 1.0, 2.0, 5.0])
+def test_perfedavg_whose_mean_map_grows_has_no_edge(size):
+    algorithm = lf.PerFedAvg(step_size=0.01, adaptation_step_size=size)
+    found = lf.predict(algorithm, SMALL, data=lf.FixedSamples(20), n_rounds=1)
+    assert float(found.rate) > 1
+    assert_one_line(lambda: found.stability_edge, ["no stable step_size of at least"], lf.NoPredictionError)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("covariance", [1e-12, 1e-3, 1.0, 1e4])
+def test_the_edge_of_a_penalty_does_not_need_curvature(covariance):
+    """A penalty of 1 alone has the edge 2, and curvature lowers it."""
+    problem = lf.SharedRepresentation(
+        n_clients=4, dim=3, rank=2, noise_std=0.3, design=lf.Gaussian(covariance=covariance)
+    )
+    run = {"data": lf.FixedSamples(20), "n_rounds": 1}
+    top = np.linalg.eigvalsh(lf.FixedSamples(20).draw(problem).normal_equations()[0]).max()
+    ditto = lf.predict(lf.Ditto(step_size=0.01), problem, **run).stability_edge
+    assert ditto == pytest.approx(2 / (1 + top), rel=1e-6)
+    edge = float(lf.predict(lf.PFedMe(step_size=0.01), problem, **run).stability_edge)
+    for share, stable in ((0.98, True), (1.02, False)):
+        assert (float(lf.predict(lf.PFedMe(step_size=share * edge), problem, **run).rate) < 1) == stable
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_steps_far_too_large_or_small_are_one_line():
+    run = {"data": lf.FixedSamples(20), "n_rounds": 1}
+    found = lf.predict(lf.PFedMe(step_size=2.5, inner_steps=2), SMALL, **run)
+    assert 1 < float(found.rate) < np.inf
+    assert_one_line(lambda: found.floor, ["step_size = 2.5 is too large", "diverges"], lf.NoPredictionError)
+    found = lf.predict(lf.PFedMe(step_size=1e200), SMALL, **run)
+    assert_one_line(lambda: found.rate, ["step_size = 1e+200", "overflows"], lf.NoPredictionError)
+    found = lf.predict(lf.Ditto(step_size=1e-300), SMALL, **run)
+    assert_one_line(lambda: found.floor, ["step_size = 1e-300", "1 within rounding error"], lf.NoPredictionError)

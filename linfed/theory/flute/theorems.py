@@ -156,7 +156,7 @@ def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Ar
     ndarray (...)
         ``max(1 - eta Delta / 2, |1 - 2 eta lambda_1|)``. It is below 1 if and only if ``eta < 1 / lambda_1`` and
         ``Delta > 0``. (With k = n = d there is no direction after the k-th, and the true factor is
-        ``|1 - 2 eta lambda_k|`` at small step sizes.)
+        ``|1 - 2 eta lambda_k|`` at small step sizes, as `linfed.predict` gives it.)
 
     Raises
     ------

@@ -239,7 +239,7 @@ class Monomials:
 _MONOMIALS: dict[int, Monomials] = {}
 
 
-def mean_map(T: Array, moments: RoundMoments, step_size: float) -> Array:
+def mean_map(T: Array, moments: RoundMoments, step_size: float, M: Array | None = None) -> Array:
     """Return T computed from the mean of a round before QR, without the bias of order 1/p.
 
     Parameters
@@ -248,6 +248,8 @@ def mean_map(T: Array, moments: RoundMoments, step_size: float) -> Array:
     moments : RoundMoments
         With a trial axis. The axes are the eigenvectors of `RoundMoments.pull`.
     step_size : float
+    M : ndarray (trials, k, k, draws), optional
+        ``(B*'B)(B*'B)'`` of a B that is not normalised; ``(I + T)^{-1}`` by default, for orthonormal columns.
 
     Returns
     -------
@@ -260,7 +262,8 @@ def mean_map(T: Array, moments: RoundMoments, step_size: float) -> Array:
     ``A = I + eta P Gamma`` the result is
     ``A^{-T} [(I - eta Gamma (I - P)) T (I - eta (I - P) Gamma) + eta^2 (..)] A^{-1}``, where Gamma is
     `RoundMoments.pull`. The omitted part is V and F of `one_round_means` with w_i instead of a_i and ``I + T`` instead
-    of I.
+    of I. With `M` the step on the heads is ``eta J``, ``J = (I - P) M^{-1}``: each Gamma is ``Gamma J``, and
+    ``(..)`` is ``J' (..) J``.
     """
     k, clients, eta = T.shape[1], moments.clients, np.float64(step_size)
     rows, columns, scale = packing(k)
@@ -278,14 +281,27 @@ def mean_map(T: Array, moments: RoundMoments, step_size: float) -> Array:
     by = moments.fourth[:, 1:4] @ other[:, None] + noise
     across = (one * by[:, 1]).sum(axis=1)
     across += spread * ((other * (by[:, 2] + noise[:, 2])).sum(axis=1) + moments.floor[:, None])
+    across += (clients.dim - k) * clients.message_variance
     added, along = across[:, None, None] * whole, moments.fourth[:, 0] @ one + spread[:, None] * by[:, 0]
     added += (along / scale[:, None])[:, upper(k)]
     if clients.share:
         added -= clients.share * (last.transposed(pull) * inside * pull)
-    moved = identity - eta * kept * pull
+    moved = kept * pull
+    if M is not None:
+        stretch = last.times(kept, last.inverse(M))
+        moved, added = last.times(moved, stretch), last.times(last.transposed(stretch), last.times(added, stretch))
+    moved = identity - eta * moved
     Q = last.times(last.transposed(moved), last.times(T, moved)) + eta**2 * added
-    back = last.inverse(identity + P * (eta * pull))
+    back = last.inverse(mean_turn(T, moments, step_size, M))
     return last.symmetric(last.times(last.transposed(back), last.times(Q, back)))
+
+
+def mean_turn(T: Array, moments: RoundMoments, step_size: float, M: Array | None = None) -> Array:
+    """Return the mean factor ``I + eta P Gamma J`` from the left on ``B*'B`` in a round, as in `mean_map`."""
+    identity, pull = eye(T.shape[1])[..., None], np.diagonal(moments.pull, axis1=-2, axis2=-1)[:, None, :, None]
+    kept = last.inverse(identity + T)
+    moved = last.symmetric(last.times(kept, T)) * (np.float64(step_size) * pull)
+    return identity + (moved if M is None else last.times(moved, last.times(kept, last.inverse(M))))
 
 
 @dataclass(frozen=True)
@@ -298,7 +314,8 @@ class RoundLaw:
         Y = (eta/(p m)) sum_i u_i what_i',    Phi = (eta/(p m))^2 sum_i ||r_i||^2 what_i what_i'
 
     and the next T is ``N^{-T} (E'E + Z'Z) N^{-1}``. The first two moments of the sums are exact. Otherwise Y and the
-    square root of Phi, relative to its mean, are treated as Gaussian.
+    square root of Phi, relative to its mean, are treated as Gaussian. Noise of variance ``s^2`` on each entry of the
+    mean message adds ``eta^2 s^2 I`` to the covariance of Y and to Phi. Its part along B is neglected.
 
     Parameters
     ----------
@@ -321,11 +338,15 @@ class RoundLaw:
     outside: int
 
     @classmethod
-    def at(cls, T: Array, heads: HeadTensors | OwnWeights, clients: Clients, step_size: float) -> RoundLaw:
-        """Return the distribution of a round at T (trials, k, k)."""
+    def at(
+        cls, T: Array, heads: HeadTensors | OwnWeights, clients: Clients, step_size: float, M: Array | None = None
+    ) -> RoundLaw:
+        """Return the distribution of a round at T (trials, k, k), and at M as in `mean_map`."""
         k = T.shape[-1]
         S, G = sine_and_cosine(T)
         sums = Fluctuations.of(S, G, heads, clients, step_size)
+        if M is not None:
+            sums = sums.times(G @ np.linalg.solve(M, G))
         gram = cholesky(sums.gram)
         inverse = np.asarray(np.linalg.inv(gram))
         relative = kron(inverse, inverse)[:, triangle(k)[2]]
@@ -366,6 +387,13 @@ class RoundLaw:
         E = (self.S - self.G @ self.mean)[..., None] - last.left_times(self.G, moved)
         Z = last.times(last.times(wishart, last.left_times(correction, half)), scale[..., None])
         return last.times(np.concatenate([E, Z], axis=1), last.times(back, (start @ right)[..., None]))
+
+    def turns(self, values: Array) -> Array:
+        """Return ``N N_mean^{-1}`` (trials, k, k, draws) for these values."""
+        (trials, _, draws), k = values.shape, self.S.shape[-1]
+        moved = (self.root[:, : k * k] @ values[:, : self.root.shape[-1]]).reshape(trials, k, k, draws)
+        back = np.asarray(np.linalg.inv(self.G + self.S @ self.mean), dtype=np.float64)
+        return np.asarray(eye(k)[..., None] + last.times(last.left_times(self.S, moved), back[..., None]))
 
     def _wishart_root(self, values: Array) -> Array:
         """Return factors W (trials, k, k, draws) of Wishart matrices ``W'W`` of `outside` rows, from Gaussian values.
@@ -421,6 +449,7 @@ class Fluctuations:
         SG, GG, share = kron(S, G), kron(G, G), clients.share
         right, scalar = second @ G, scalar * eye(S.shape[-1])
         mean, gram = S @ right[0], G @ right[2] + scalar[0]
+        message = step_size**2 * clients.message_variance * eye(S.shape[-1])
 
         inside = sandwich(SG, fourth[0]) - share * vec(mean) * vec(mean).mT
         add(inside, S @ second[1] @ S, "tabcb->tacb")
@@ -434,7 +463,19 @@ class Fluctuations:
         add(gram_covariance, G @ right[5] + scalar[1], "tabcc->tabc", "taacd->tcda")
         paired = G @ right[6] + scalar[2]
         add(gram_covariance, paired, "tabcb->tacb", "tabad->tbda", "tabbd->tadb", "tabca->tbca")
-        return cls(mean, inside, gram, gram_covariance, cross)
+        add(inside, np.broadcast_to(message, gram.shape), "tabad->tbda")
+        return cls(mean, inside, gram + message, gram_covariance, cross)
+
+    def times(self, H: Array) -> Fluctuations:
+        """Return the moments of ``Y H`` and ``H Phi H`` for a symmetric H (trials, k, k)."""
+        one, both = kron(np.broadcast_to(eye(H.shape[-1]), H.shape), H), kron(H, H)
+        return Fluctuations(
+            self.mean @ H,
+            sandwich(one, self.inside),
+            H @ self.gram @ H,
+            sandwich(both, self.gram_covariance),
+            one @ self.cross @ both.mT,
+        )
 
 
 @dataclass(frozen=True)
@@ -466,16 +507,17 @@ class Round:
 
     @property
     def noisy(self) -> bool:
-        """True if the labels of some clients have noise."""
-        return bool(np.any(self.moments.clients.variances > 0))
+        """True if the labels of some clients, or the mean message, have noise."""
+        clients = self.moments.clients
+        return clients.message_variance > 0 or bool(np.any(clients.variances > 0))
 
-    def mean_map(self, T: Array, step_size: float) -> Array:
-        """Return `mean_map` at T (trials, k, k, draws)."""
-        return mean_map(T, self.moments, step_size)
+    def mean_map(self, T: Array, step_size: float, M: Array | None = None) -> Array:
+        """Return `mean_map` at T and M (trials, k, k, draws)."""
+        return mean_map(T, self.moments, step_size, M)
 
-    def law(self, T: Array, step_size: float) -> RoundLaw:
-        """Return the distribution of a round at T (trials, k, k)."""
-        return RoundLaw.at(T, self.heads, self.moments.clients, step_size)
+    def law(self, T: Array, step_size: float, M: Array | None = None) -> RoundLaw:
+        """Return the distribution of a round at T and M (trials, k, k)."""
+        return RoundLaw.at(T, self.heads, self.moments.clients, step_size, M)
 
 
 def sine_and_cosine(T: Array) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ from linfed.numerics.linalg import quiet, symmetric, symmetric_root
 from linfed.system.memory import check_fits
 from linfed.theory.fedrep.arguments import Clients, checked_steps, start_at, trial_count
 from linfed.theory.fedrep.near_truth.any_heads import LocalMap
-from linfed.theory.fedrep.rounds.round_moments import Round, RoundLaw, cholesky
+from linfed.theory.fedrep.rounds.round_moments import Round, RoundLaw, cholesky, mean_turn
 from linfed.theory.fedrep.rounds.state_evolution import too_large
 from linfed.theory.fedrep.wishart import fixed_factors
 
@@ -99,12 +99,14 @@ def second_order_evolution(
     delta: float | None = None,
     B0: npt.ArrayLike | None = None,
     B_star: npt.ArrayLike | None = None,
+    message_noise_std: float = 0.0,
+    orthonormalize: bool = True,
 ) -> SecondOrder:
     r"""Predict the median and the 10-90 % band of FedRep's subspace distance over runs, without fitted parameters.
 
     Parameters
     ----------
-    W, dim, n_rounds, noise_std, participants, weights, B0, B_star
+    W, dim, n_rounds, noise_std, participants, weights, B0, B_star, message_noise_std
         As in `state_evolution`.
     n_samples : int or array_like (n,)
         Fresh samples m >= k + 4 of each participant and round, equal for all clients, or one number for each client.
@@ -112,6 +114,9 @@ def second_order_evolution(
         Step size eta > 0 for B, one for all rounds or one per round.
     delta : float, optional
         As in `state_evolution`, but below 1.
+    orthonormalize : bool
+        If False, B has no QR after a round, and its length grows; its initial columns are orthonormal. Not with noise
+        on messages.
 
     Returns
     -------
@@ -149,14 +154,22 @@ def second_order_evolution(
         Y &= \frac{\eta}{p m} \sum_i u_i \hat w_i^\top, \quad
             \Phi = \Bigl( \frac{\eta}{p m} \Bigr)^2 \sum_i \tau_i^2 x_i \hat w_i \hat w_i^\top
 
-    where the sums are over the p participants. They are treated as if Y, and the square root of Phi, were Gaussian.
-    Their first and second moments are exact (with moments of the heads up to order eight, and the variance due to
-    client sampling). At least 512 points represent the distribution of T. They follow ``T+ = L(T) K K' L(T)'``, where
-    ``L L'`` is the mean map at the T of each point. K is lower triangular and represents the fluctuation in a round. It
-    is the round above at the common centre of the points, relative to the mean map at this centre. The points are
-    antithetic Gaussian values with covariance I. They are spread evenly along the direction that changes the largest
-    angle of each point. No clients are simulated and all random numbers are fixed. The error due to the finite number
-    of points is about 1 %.
+    where the sums are over the p participants. Noise on the mean message, of standard deviation s on each entry, adds
+    ``eta^2 s^2 I`` to the covariance of Y and to Phi; its part along B is neglected. The sums are treated as if Y, and
+    the square root of Phi, were Gaussian. Their first and second moments are exact (with moments of the heads up to
+    order eight, and the variance due to client sampling). At least 512 points represent the distribution of T. They
+    follow ``T+ = L(T) K K' L(T)'``, where ``L L'`` is the mean map at the T of each point. K is lower triangular and
+    represents the fluctuation in a round. It is the round above at the common centre of the points, relative to the
+    mean map at this centre. The points are antithetic Gaussian values with covariance I. They are spread evenly along
+    the direction that changes the largest angle of each point. No clients are simulated and all random numbers are
+    fixed. The error due to the finite number of points is about 1 %.
+
+    Without QR, each point also has ``M = B*'B (B*'B)'``. With ``H = G M^{-1} G`` a round is the one above with ``Y H``
+    and ``H Phi H``, because heads in the columns of ``B = B_q R`` are ``R^{-1}`` times those in the columns of B_q, and
+    ``R R' = H^{-1}``; and ``M+ = N H^{-1} N'``. So B grows along long heads most. In random settings of 2 to 150
+    clients, with heads whose second moment has eigenvalues up to 64 apart, the median was within 5 % down to 1e-8 in 52
+    of 53 within the limits of `linfed.predict`. From initial distances of 0.9 on, k >= 3 and large noise, the recursion
+    may leave no digits and raises.
 
     *Accuracy.* The prediction was compared with 2,000 runs per design, in the worst round with a distance above 1e-8.
     In 36 random designs, d was 100 to 1000, k up to 8, p from 50 and m from k + 4. Initial distances were up to 0.97
@@ -174,6 +187,9 @@ def second_order_evolution(
       some of them. In 254 of them the median was within 5 % and the 10 % and 90 % quantiles within 10 %. The others had
       a `round_log_variance` above 0.2, a `log_std` above 0.4, or few participants of many clients, of which single ones
       moved B far.
+    - In 78 settings with noise on messages that moved a column of B by at most 0.3 in a round, d was 2 to 168, k up to
+      5 and n from 2. The median was within 5 % and the quantiles within 10 % in all settings but one with a
+      `round_log_variance` of at most 0.3 in which no single participant moved B far.
     - From initial distances of 0.99 on, the escape is slow and its time depends on chance. The errors were 3 to 10 %
       for the median and up to 40 % for the 90 % quantile.
 
@@ -195,7 +211,10 @@ def second_order_evolution(
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     steps = checked_steps(step_size, n_rounds)
     n, k = heads.shape[-2:]
-    clients = _with_fourth_moments(Clients.checked(n, k, dim, n_samples, noise_std, participants, weights))
+    sizes = (dim, n_samples, noise_std, participants, weights, message_noise_std)
+    clients = _with_fourth_moments(Clients.checked(n, k, *sizes))
+    if not orthonormalize and clients.message_variance:
+        raise ValueError("message_noise_std must be 0 for orthonormalize = False")
     N, Q = start_at(delta, B0, B_star, dim=clients.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N)
     every = trials or 1
@@ -217,7 +236,7 @@ def second_order_evolution(
         def start(some: Indices) -> tuple[Array, Array]:
             return np.repeat(L[some][..., None], draws, axis=-1), L[some]
 
-        found = _in_parts(start, np.arange(whole), a_round, steps)
+        found = _in_parts(start, np.arange(whole), a_round, steps, orthonormalize)
     low, median, high, spread, kick = found if trials is not None else found[:, 0]
     return SecondOrder(distance=median, low=low, high=high, log_std=spread, round_log_variance=kick[..., 1:])
 
@@ -231,12 +250,13 @@ def second_order_floor(
     noise_std: float | npt.ArrayLike,
     participants: int | None = None,
     weights: npt.ArrayLike | None = None,
+    message_noise_std: float = 0.0,
 ) -> SecondOrder:
-    """Predict the stationary median and 10-90 % band of FedRep's subspace distance under label noise.
+    """Predict the stationary median and 10-90 % band of FedRep's subspace distance under noise on labels or messages.
 
     Parameters
     ----------
-    W, dim, n_samples, noise_std, participants, weights
+    W, dim, n_samples, noise_std, participants, weights, message_noise_std
         As in `second_order_evolution`.
     step_size : float
         Step size eta > 0 for B, below `stability_edge`.
@@ -277,7 +297,8 @@ def second_order_floor(
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     step_size = check_number("step_size", step_size, positive=True)
     n, k = heads.shape[-2:]
-    clients = _with_fourth_moments(Clients.checked(n, k, dim, n_samples, noise_std, participants, weights))
+    sizes = (dim, n_samples, noise_std, participants, weights, message_noise_std)
+    clients = _with_fourth_moments(Clients.checked(n, k, *sizes))
     stacked = heads if heads.ndim == 3 else heads[None]
     found, left, chart = np.zeros((5, len(stacked))), np.arange(len(stacked)), CholeskyChart.of(k)
     with quiet():
@@ -326,7 +347,11 @@ def _mean_square(near: LocalMap, step_size: float) -> Array:
 
 
 def _in_parts(
-    start: Callable[[Indices], tuple[Array, Array]], trials: Indices, a_round: Round, steps: Sequence[float]
+    start: Callable[[Indices], tuple[Array, Array]],
+    trials: Indices,
+    a_round: Round,
+    steps: Sequence[float],
+    orthonormalize: bool = True,
 ) -> Array:
     """Compute quantiles, spread and kick of some trials in all rounds, (5, trials, n_rounds + 1).
 
@@ -336,11 +361,13 @@ def _in_parts(
     for first in range(0, len(trials), TOGETHER):
         some = trials[first : first + TOGETHER]
         one = a_round if len(a_round.moments.pull) == 1 else a_round[some]
-        found[:, first : first + TOGETHER] = _evolved(*start(some), one, steps)
+        found[:, first : first + TOGETHER] = _evolved(*start(some), one, steps, orthonormalize)
     return found
 
 
-def _evolved(points: Array, middle: Array, a_round: Round, steps: Sequence[float]) -> Array:
+def _evolved(
+    points: Array, middle: Array, a_round: Round, steps: Sequence[float], orthonormalize: bool = True
+) -> Array:
     """Compute quantiles, spread and kick of all rounds, (5, trials, n_rounds + 1).
 
     The initial points (trials, k, k, draws) and their centre `middle` (trials, k, k) are lower triangular factors of T.
@@ -355,6 +382,7 @@ def _evolved(points: Array, middle: Array, a_round: Round, steps: Sequence[float
     units = np.ones(trials)  # of the tangents; without noise their squares would leave the range of floating point
     T, response = last.outer(points), np.zeros((trials, *chart.linear))
     centre = middle @ middle.mT
+    M = None if orthonormalize else last.inverse(np.eye(k)[..., None] + T)
     squared, direction = _largest(T)
     found = Statistics(trials, len(steps) + 1, chart.draws)
     found.add_round(0, squared, squared, units)
@@ -364,13 +392,24 @@ def _evolved(points: Array, middle: Array, a_round: Round, steps: Sequence[float
             unit = np.where(largest < LINEAR**2, np.sqrt(largest / LINEAR), 1.0)
             units, T, centre = units * unit, T / unit[:, None, None, None] ** 2, centre / unit[:, None, None] ** 2
         try:
-            sent = last.cholesky(a_round.mean_map(np.concatenate([T, centre[..., None]], axis=-1), step))
+            both, lengths, typical = np.concatenate([T, centre[..., None]], axis=-1), None, None
+            if M is not None:
+                typical = _typical(M, T, centre)
+                lengths = np.concatenate([M, typical[..., None]], axis=-1)
+            sent = last.cholesky(a_round.mean_map(both, step, lengths))
             sent, base = sent[..., :-1], sent[..., -1]
             image = np.einsum("tabn,tan->tbn", sent, direction)
             before = np.einsum("tan,tan->tn", image, image)
             gaussians = chart.spread(values, mask, squared, image, response)
             inverse = np.asarray(np.linalg.inv(base))
-            relative = last.gram(a_round.law(centre, step).next_factors(gaussians, inverse.mT))
+            law = a_round.law(centre, step, typical)
+            relative = last.gram(law.next_factors(gaussians, inverse.mT))
+            if M is not None:
+                to_centre = last.times(sent, inverse[..., None])  # T+ of a point is that at the centre between these
+                turn = last.times(law.turns(gaussians), last.transposed(to_centre))
+                turn = last.times(last.transposed(last.inverse(to_centre)), turn)
+                turn = last.times(turn, mean_turn(T, a_round.moments, step, M))
+                M = last.symmetric(last.times(last.times(turn, M), last.transposed(turn)))
             points = last.times(sent, last.cholesky(relative))
         except np.linalg.LinAlgError:
             raise _no_digits(float(step), t, squared, a_round.moments.clients) from None
@@ -387,10 +426,17 @@ def _evolved(points: Array, middle: Array, a_round: Round, steps: Sequence[float
     return statistics
 
 
+def _typical(M: Array, T: Array, centre: Array) -> Array:
+    """Return the M (trials, k, k) at the centre of T with the mean of ``M (I + T)``, similar to ``B'B``."""
+    identity = np.eye(len(centre[0]))
+    mean = last.times(M, identity[..., None] + T).mean(axis=-1)
+    return symmetric(np.linalg.solve(identity + centre, mean.mT))
+
+
 def _no_digits(step_size: float, number: int, squared: Array, clients: Clients) -> ValueError:
     """Return the error of a round, given the squared tangents (trials, draws) of the round before."""
     moved = squared.max(axis=-1) > np.finfo(float).tiny  # no start at B*
-    if np.any(clients.variances) and (moved & (squared.min(axis=-1) < SMALLEST)).any():
+    if (np.any(clients.variances) or clients.message_variance) and (moved & (squared.min(axis=-1) < SMALLEST)).any():
         return _too_small(clients)
     if (squared.min(axis=-1) < WIDEST * squared.max(axis=-1)).any():
         return ValueError(
@@ -402,10 +448,11 @@ def _no_digits(step_size: float, number: int, squared: Array, clients: Clients) 
 
 def _too_small(clients: Clients) -> ValueError:
     """Return the error for noise that is neither 0 nor large enough."""
-    noise_std = float(np.sqrt(np.max(clients.variances)))
+    variance = float(np.max(clients.variances))
+    name = "noise_std" if variance else "message_noise_std"
     return ValueError(
-        f"noise_std = {noise_std:.3g} is too small: at distances below {np.sqrt(SMALLEST):.0g} second order has no "
-        "correct digits; it must be 0 or larger"
+        f"{name} = {np.sqrt(variance or clients.message_variance):.3g} is too small: at distances below "
+        f"{np.sqrt(SMALLEST):.0g} second order has no correct digits; it must be 0 or larger"
     )
 
 

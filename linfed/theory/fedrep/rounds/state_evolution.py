@@ -267,7 +267,7 @@ def one_round_means(
     if np.abs(N.T @ N + Q - np.eye(k)).max() > ORTHONORMAL_TOLERANCE or np.linalg.eigvalsh(Q)[0] < -1e-12:
         raise ValueError("N and Q must belong to an orthonormal B: N'N + Q = I with Q positive semidefinite")
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        return _means(N, Q, RoundMoments.of(heads, clients), step_size)
+        return means_of(N, Q, RoundMoments.of(heads, clients), step_size)
 
 
 @dataclass(frozen=True)
@@ -428,24 +428,28 @@ class RoundSizes:
         )
 
 
-def _means(N: Array, Q: Array, moments: RoundMoments, step_size: float) -> tuple[Array, Array]:
-    """Return the means of a round before QR, by the formulas of `one_round_means`."""
-    clients, eta = moments.clients, step_size
-    identity, spread = np.eye(len(N)), clients.dim - clients.rank - np.trace(Q)
+def means_of(N: Array, Q: Array, moments: RoundMoments, step_size: float | Array) -> tuple[Array, Array]:
+    """Return the means of a round before QR, by the formulas of `one_round_means`.
+
+    A symmetric matrix `step_size` (k, k) multiplies the heads.
+    """
+    clients, identity = moments.clients, np.eye(len(N))
+    eta = step_size * identity if np.ndim(step_size) == 0 else np.asarray(step_size)
+    spread = clients.dim - clients.rank - np.trace(Q)
     U, _, Vt = np.linalg.svd(N)
     H = U @ Vt
     P = symmetric(H @ Q @ H.T)
     inside = symmetric(N @ Q @ N.T)  # q_i = w_i' inside w_i
     moved = P @ moments.pull @ N
     K = symmetric(N.T @ moments.pull @ N)
-    kept = identity - eta * K
+    kept = identity - K @ eta
     by_samples, wide, narrow = moments.noise
     along = moments.weighted(inside, 0) + spread * (moments.weighted(P, 1) + by_samples)
     across = np.vdot(inside, moments.weighted(P, 2)) + np.vdot(inside, wide)
     across += spread * (np.vdot(P, moments.weighted(P, 3)) + 2.0 * np.vdot(P, narrow) + float(moments.floor))
     across += (clients.dim - clients.rank) * clients.message_variance
     added = N.T @ along @ N + across * identity - clients.share * K @ Q @ K
-    return N + eta * moved, symmetric(kept @ Q @ kept + eta * eta * added)
+    return N + moved @ eta, symmetric(kept.T @ Q @ kept + eta @ added @ eta)
 
 
 def _evolved(N: Array, Q: Array, moments: RoundMoments, steps: Sequence[float]) -> tuple[Array, Array]:
@@ -455,7 +459,7 @@ def _evolved(N: Array, Q: Array, moments: RoundMoments, steps: Sequence[float]) 
     for t, step_size in enumerate(steps, 1):
         L = np.full_like(Q, np.nan)
         with np.errstate(over="ignore", invalid="ignore"), contextlib.suppress(np.linalg.LinAlgError):
-            N, Q = _means(N, Q, moments, step_size)
+            N, Q = means_of(N, Q, moments, step_size)
             L[:] = np.linalg.cholesky(N.T @ N + Q)  # R = L'; R'R is at least I
         if not np.isfinite(L).all():
             raise too_large(step_size, t)

@@ -42,20 +42,24 @@ def test_with_small_steps_and_without_noise_it_is_the_state_evolution():
     np.testing.assert_allclose(found.distance, lf.theory.state_evolution(W, delta=0.3, **setting).distance, rtol=1e-5)
 
 
-def test_without_qr_a_round_has_the_step_divided_by_the_squared_length():
+def test_without_qr_the_step_is_a_matrix_on_the_heads():
     W, B0, B_star = normal(9, 2, seed=1), basis(12, 2, 3), basis(12, 2, 4)
     setting = SETTING | {"noise_std": 0.7, "participants": 4, "step_size": 0.4}
     found = lf.theory.unnormalized_evolution(W, B0=B0, B_star=B_star, **setting)
     sizes = {name: setting[name] for name in ("dim", "n_samples", "noise_std", "participants")}
-    N, length = B_star.T @ B0, 1.0
+    N, R = B_star.T @ B0, np.eye(2)
     Q = np.eye(2) - N.T @ N
     for t in range(6):
-        N, Q = lf.theory.one_round_means(N, Q, W, step_size=0.4 / length, **sizes)
-        gram = N.T @ N + Q
-        length *= np.trace(gram) / 2
-        inverse = np.linalg.inv(np.linalg.cholesky(gram)).T
+        step = 0.4 * np.linalg.inv(R @ R.T)
+        pull = N.T @ W.T @ W @ N * (7 / 9) / 9
+        N_one, Q_one = lf.theory.one_round_means(N, Q, W, step_size=1.0, **sizes)
+        kept = np.eye(2) - pull
+        added, kept = Q_one - kept @ Q @ kept, np.eye(2) - pull @ step  # by samples and the choice of clients
+        N, Q = N + (N_one - N) @ step, kept.T @ Q @ kept + step @ added @ step
+        C = np.linalg.cholesky(N.T @ N + Q).T
+        R, inverse = C @ R, np.linalg.inv(C)
         N, Q = N @ inverse, inverse.T @ Q @ inverse
-        assert found.squared_length[t + 1] == pytest.approx(length, rel=1e-10)
+        assert found.squared_length[t + 1] == pytest.approx(np.trace(R @ R.T) / 2, rel=1e-10)
         np.testing.assert_allclose(found.N[t + 1], N, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(found.Q[t + 1], Q, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(found.distance**2, np.linalg.eigvalsh(found.Q)[:, -1], rtol=1e-12)

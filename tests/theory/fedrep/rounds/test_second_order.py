@@ -352,3 +352,16 @@ if __name__ == "__main__":
         print(f'    "{name}": {[float(f"{value:.4g}") for value in measured_floor(name)]},')
     for name in RUNS:
         print(f'    "{name}": np.array({np.array2string(measured(name), separator=", ", precision=4)}),')
+
+
+def test_noise_on_messages_acts_as_its_variance():
+    """At B*, one round of noise alone gives the Gaussian tangents; tiny noise is refused, or changes nothing."""
+    W, sizes = np.eye(3).repeat(20, axis=0), {"dim": 30, "n_samples": 12, "step_size": 0.5}
+    found = lf.theory.second_order_evolution(W, n_rounds=1, delta=0.0, message_noise_std=0.01, **sizes)
+    expected = lf.theory.median_distance(27 * (0.5 * 0.01) ** 2 * np.eye(3), dim=30)
+    assert found.distance[1] == pytest.approx(expected, rel=0.02)
+    plain = lf.theory.second_order_evolution(W, n_rounds=5, delta=0.3, noise_std=0.1, **sizes)
+    little = lf.theory.second_order_evolution(W, n_rounds=5, delta=0.3, noise_std=0.1, message_noise_std=1e-9, **sizes)
+    np.testing.assert_allclose(little.distance, plain.distance, rtol=1e-9)
+    with pytest.raises(ValueError, match="message_noise_std = 1e-90 is too small"):
+        lf.theory.second_order_floor(W, noise_std=0.0, message_noise_std=1e-90, **sizes)

@@ -154,12 +154,14 @@ def test_diverging_runs_are_said_and_cut_off():
 
 
 def test_runs_are_plotted_with_their_predictions():
-    cells = lf.grid(PREDICTED, **{"data.n_samples": (5, 16)})  # at most rank + 3 samples: the prediction warns
+    few = replace(PREDICTED, participation=4)
+    cells = lf.grid(few, **{"data.n_samples": (6, 16)})  # four participants with few samples: the prediction warns
     table = lf.sweep(cells)
     figure, caption = lf.plot_runs(table, cells, width="column")
     assert figure.get_size_inches()[0] == 3.35
     for cell, line in zip(cells, black_lines(figure), strict=True):
-        expected = lf.predict(cell.algorithm, cell.problem, data=cell.data, n_rounds=4, trials=3).distance
+        run = {"data": cell.data, "n_rounds": 4, "trials": 3, "participation": 4}
+        expected = lf.predict(cell.algorithm, cell.problem, **run).distance
         np.testing.assert_array_equal(line, np.median(expected, axis=0))
     assert "black lines: predicted median; dashed black lines: predictions with warnings" in caption
     other, caption = lf.plot_runs(table, cells, "parameter_error")

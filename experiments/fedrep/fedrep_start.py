@@ -163,7 +163,8 @@ def as_at_distance(part: lf.Table) -> c.Measurement | None:
             i = resample.astype(int)
             curve = lower_median(curves[i].T)
             expected = np.interp(starts[name][i], tangents, curve, left=np.nan, right=np.nan)
-            return float(np.nanquantile(rows[name]["needed"][i] / expected, 0.5, method="inverted_cdf"))
+            ratios = (rows[name]["needed"][i] / expected)[~np.isnan(expected)]
+            return float(np.quantile(ratios, 0.5, method="inverted_cdf")) if ratios.size else np.nan
 
         everyone = np.arange(float(len(curves)))
         return as_factor((ratio(everyone), *bootstrap_interval(ratio, [everyone], confidence=confidence)))

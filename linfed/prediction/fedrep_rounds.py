@@ -84,7 +84,7 @@ SECOND_ORDER_LIMITS: Limits = {
         0.3,
         "a round adds {} to the variance of log distance^2, above {}: second order is not enough",
     ),
-    "log_std": (0.7, "log distance spreads by {} over runs, above {}: its tails are not Gaussian"),
+    "log_std": (0.6, "log distance spreads by {} over runs, above {}: its tails are not Gaussian"),
     "stride": (
         0.35,
         "a single participant moves B by {} of the way along its head, above {}: few clients decide a round",

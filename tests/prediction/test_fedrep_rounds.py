@@ -435,7 +435,7 @@ def test_clients_that_differ_have_the_theorys_own_curves_and_quantities():
 LIMITS = {
     "without QR": (
         rounds.WithoutQR,
-        {"round_log_variance": 0.3, "log_std": 0.7, "stride": 0.35, "few": 0.0},
+        {"round_log_variance": 0.3, "log_std": 0.6, "stride": 0.35, "few": 0.0},
         1,
     ),
     "noise on messages": (rounds.NoiseAlone, {}, 1),
@@ -443,7 +443,7 @@ LIMITS = {
         rounds.SecondOrder,
         {
             "round_log_variance": 0.3,
-            "log_std": 0.7,
+            "log_std": 0.6,
             "stride": 0.35,
             "tails": 2.4,
             "past_edge": 0.4,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
-from linfed.checks import check_array, check_number
+from linfed.checks import check_array, check_bool, check_number
 from linfed.numerics import trailing as last
 from linfed.numerics.linalg import quiet, symmetric, symmetric_root
 from linfed.system.memory import check_fits
@@ -213,7 +213,7 @@ def second_order_evolution(
     n, k = heads.shape[-2:]
     sizes = (dim, n_samples, noise_std, participants, weights, message_noise_std)
     clients = _with_fourth_moments(Clients.checked(n, k, *sizes))
-    if not orthonormalize and clients.message_variance:
+    if not check_bool("orthonormalize", orthonormalize) and clients.message_variance:
         raise ValueError("message_noise_std must be 0 for orthonormalize = False")
     N, Q = start_at(delta, B0, B_star, dim=clients.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N)

@@ -320,7 +320,7 @@ def test_runs_spread_over_too_many_decades_are_one_line():
     sizes = {"dim": 4, "n_samples": 8, "participants": 12, "delta": 0.5}
     step = 0.3 * lf.theory.stability_edge(W, dim=4, n_samples=8, participants=12)
     assert (lf.theory.second_order_evolution(W, step_size=step, n_rounds=200, **sizes).distance <= 1).all()
-    with pytest.raises(ValueError, match=r"^rounds must be below \d+: .* spread over more than 30 decades"):
+    with pytest.raises(ValueError, match=r"^n_rounds must be below \d+: .* spread over more than 30 decades"):
         lf.theory.second_order_evolution(W, step_size=step, n_rounds=20_000, **sizes)
 
 

@@ -338,8 +338,9 @@ class SecondOrder(InRounds, NearTruth):
     source = "theory.second_order_evolution: mean and covariance of a round, log-Cholesky closure"
     validity = (
         "the median within 5 % and the band within 10 %, within 2 and 5 % in most runs, for m > k + 3, initial "
-        "distances up to 0.97, rounds that add at most 0.3 to the variance of log distance^2, a spread of log "
-        "distance up to 0.7, and participants of which few do not decide a round; "
+        f"distances up to 0.97, rounds that add at most {SECOND_ORDER_LIMITS['round_log_variance'][0]:g} to the "
+        f"variance of log distance^2, a spread of log distance up to {SECOND_ORDER_LIMITS['log_std'][0]:g}, and "
+        "participants of which few do not decide a round; "
         "from stability_edge on, for many participants or samples, or few rounds"
     )
     conditions = (*ROUND, rank_k, two_rank, second_moments)

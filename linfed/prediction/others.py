@@ -255,11 +255,7 @@ def _squares(truth: Truth) -> Array:
 
 def rows(truth: Truth) -> Array:
     """Return the phi_i of a trial as rows, in an orthonormal basis of B if they lie in its span."""
-    if truth.S is not None:
-        return truth.dense()[0]
-    assert truth.B is not None
-    assert truth.W is not None
-    return truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T
+    return truth.dense()[0] if truth.S is not None else np.asarray(truth.orthonormal_heads()[0])
 
 
 def _squares_outside(truth: Truth, rank: int) -> Array:

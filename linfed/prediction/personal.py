@@ -287,7 +287,9 @@ def _ditto(algorithm: Ditto, batch: ExplicitBatch, step: float) -> AffineRound:
     for _ in range(algorithm.local_steps):
         local = local - step * slope(theta + local)
     A, _ = _normal(batch)
-    return AffineRound(local, own, served, A, np.eye(A.shape[-1]) + 0.0 * A if algorithm.penalty > 0 else A)
+    return AffineRound(
+        local, own, served, A, np.broadcast_to(np.eye(A.shape[-1]), A.shape) if algorithm.penalty > 0 else A
+    )
 
 
 def _apfl(algorithm: APFL, batch: ExplicitBatch, step: float) -> AffineRound:

@@ -155,6 +155,12 @@ class Truth(EqualByValue):
         """
         return _left_singular(*self._shaped())[2]
 
+    def orthonormal_heads(self) -> Array:
+        """Return the heads ``W R'`` (trials, n, r) that belong to the Q factor of ``B = Q R``; requires B and W."""
+        if self.B is None or self.W is None:
+            raise ValueError("orthonormal_heads() requires a ground truth with factors B and W")
+        return np.asarray(self.W @ qr_positive(self.B)[1].mT)
+
     def truncated(self, rank: int) -> Truth:
         """Return the best approximation of rank k, ``Phi_k = U_k U_k' Phi``: its `B` is U_k, its `W` is ``Phi'U_k``.
 

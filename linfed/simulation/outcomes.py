@@ -13,7 +13,7 @@ from linfed.algorithms.parts.base import Algorithm, State
 from linfed.data.batch import Batch
 from linfed.data.samples import FreshSamples, GivenSamples
 from linfed.data.sources import Source
-from linfed.numerics.linalg import orthonormalize, qr_positive, span_distance, svd
+from linfed.numerics.linalg import orthonormalize, span_distance, svd
 from linfed.problems import Truth
 from linfed.simulation.job import Job
 from linfed.simulation.status import Status
@@ -53,8 +53,8 @@ def doubts(
     else:
         known = False
     unstable = job.algorithm.overshoots(last, batch, share, variance) if known else None
-    fresh = unstable is not None and variance is not None
-    heads = _true_heads(truth, last.array("B").shape[-1]) if fresh else None
+    doubted = unstable is not None and variance is not None and bool(unstable.any())
+    heads = _true_heads(truth, last.array("B").shape[-1]) if doubted else None
     if unstable is not None and heads is not None:  # fitted heads also have noise; near B* the true ones decide
         at_truth = job.algorithm.overshoots(last.update(W=heads), batch, share, variance)
         unstable = unstable if at_truth is None else unstable & at_truth
@@ -95,6 +95,7 @@ def _true_heads(truth: Truth | None, columns: int) -> Array | None:
     """Return the true heads along the top directions of an orthonormal B*, (T, n, columns); None without a B*."""
     if truth is None or truth.B is None or truth.W is None:
         return None
-    heads = truth.W @ qr_positive(truth.B)[1].mT
-    heads = (heads @ svd(heads)[2].mT)[..., :columns]
+    heads = truth.orthonormal_heads()
+    if heads.shape[-1] > columns:
+        heads = (heads @ svd(heads)[2].mT)[..., :columns]
     return np.pad(heads, ((0, 0), (0, 0), (0, columns - heads.shape[-1])))

@@ -156,3 +156,12 @@ def test_equal_levels_are_one_level():
 def test_wrong_levels_are_named():
     assert_one_line(lambda: problem((0.1, 0.2)), ["noise_std has 2 numbers", "n_clients = 6"])
     assert_one_line(lambda: problem((0.1, -1.0, 0, 0, 0, 0)), ["noise_std[1] = -1.0", "at least 0"])
+
+
+def test_heads_belong_to_an_orthonormal_representation():
+    truth = lf.Truth(B=normal(2, 6, 3), W=normal(2, 5, 3, seed=1))
+    for t, heads in enumerate(truth.orthonormal_heads()):
+        Q, R = np.linalg.qr(truth.B[t])
+        np.testing.assert_allclose(heads @ (Q * np.sign(np.diag(R))).T, truth.dense()[t], rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="requires a ground truth with factors B and W"):
+        lf.Truth(S=normal(2, 5, 6)).orthonormal_heads()

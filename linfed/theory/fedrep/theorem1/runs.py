@@ -12,7 +12,6 @@ from linfed.algorithms.parts.step_size import largest_value, one_step
 from linfed.algorithms.representation.fedrep import FedRep
 from linfed.checks import check_instance, check_number
 from linfed.data.samples import FreshSamples, GivenSamples
-from linfed.numerics.linalg import qr_positive
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem, Truth
 from linfed.simulation.participation import Participants, Participation
@@ -286,7 +285,7 @@ def _heads(truth: Truth, rank: int) -> Array:
         raise ValueError("the ground truth must be B* w_i*, given as factors and without further parts, for Theorem 1")
     if truth.B.shape[-1] != rank:
         raise ValueError(f"the ground truth has rank {truth.B.shape[-1]}; Theorem 1 requires rank = {rank}, as for B")
-    return np.asarray(truth.W @ qr_positive(truth.B)[1].mT)
+    return truth.orthonormal_heads()
 
 
 def _zeroed(unequal: Array) -> float:

@@ -63,11 +63,11 @@ RunT_co = TypeVar("RunT_co", bound=Run[Algorithm], covariant=True)
 class Law(ABC, Generic[RunT_co]):
     """Prediction of one kind of run; its formulas are in `linfed.theory`.
 
-    To add a law, write a subclass and list it in its module, after the laws that are more accurate for its runs:
-    `predict` asks the laws of an algorithm in this order, and the first one that concerns a run predicts it or says
-    why not. The tables of predictions are made from the attributes of the classes. Laws are classes, not entries of
-    one list of functions, because laws of one family share quantities and warnings by inheritance, and because
-    ``self.run`` has the type that the family's `run_of` returns, so that its algorithm has a known class.
+    To add a law, write a subclass and list it in its module or in `dispatch.py`, after the laws that are more accurate
+    for its runs: `predict` asks the laws of an algorithm in this order, and the first one that concerns a run predicts
+    it or says why not. The tables of predictions are made from the attributes of the classes. Laws are classes, not
+    entries of one list of functions, because laws of one family share quantities and warnings by inheritance, and
+    because ``self.run`` has the type that the family's `run_of` returns, so that its algorithm has a known class.
 
     Attributes
     ----------

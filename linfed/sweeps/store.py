@@ -83,9 +83,9 @@ class Store:
 
     Notes
     -----
-    Each cell has a file with its rows, its configuration as canonical JSON, and hashes of the configuration, the code
-    and the rows. The file also has a record of the seed, linfed's commit, the versions of packages, the BLAS, the
-    machine, the run time and the processor time in seconds, and the end time.
+    Each cell has a file with its rows, its configuration as canonical JSON, and hashes of the code and of the file's
+    content; its name has the hash of the configuration. The file also has a record of the seed, linfed's commit, the
+    versions of packages, the BLAS, the machine, the run time and the processor time in seconds, and the end time.
 
     The methods raise `ValueError` if the code that runs is not the code in the files, as `lf.sweep` does.
 

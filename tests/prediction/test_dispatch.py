@@ -8,7 +8,7 @@ import pytest
 import linfed as lf
 from linfed.prediction import averaging, dispatch, law, others
 from linfed.prediction import fedrep_rounds as rounds
-from linfed.prediction.dispatch import LAWS
+from linfed.prediction.dispatch import FEDREP, LAWS
 from tests.helpers import assert_one_line, basis, mostly_long, normal
 from tests.prediction.runs import (
     FEW,
@@ -60,7 +60,7 @@ def test_which_laws_serve():
     ):
         assert asked(case)[0](case).why_not() == words
         assert_one_line(
-            lambda case=case: law.first_prediction(case, LAWS[:14]), ["FedRep's distance", words], lf.NoPredictionError
+            lambda case=case: law.first_prediction(case, FEDREP), ["FedRep's distance", words], lf.NoPredictionError
         )
 
 

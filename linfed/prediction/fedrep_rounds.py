@@ -19,7 +19,6 @@ from linfed.prediction.cases import FedRepRun, Trial
 from linfed.prediction.conditions import ROUND, equal_clients, no_message_noise, rank_k, second_moments, two_rank
 from linfed.prediction.fedrep_near_truth import (
     NEAR_END,
-    STEP_OF_MEANS,
     FedRepLaw,
     NearTruth,
     stable_floor,
@@ -34,7 +33,7 @@ from linfed.theory.fedrep.near_truth.without_qr import unnormalized_evolution
 from linfed.theory.fedrep.rounds.gradient_heads import gradient_heads_evolution
 from linfed.theory.fedrep.rounds.second_order import SecondOrder as Evolution
 from linfed.theory.fedrep.rounds.second_order import second_order_evolution, second_order_floor
-from linfed.theory.fedrep.rounds.state_evolution import state_evolution
+from linfed.theory.fedrep.rounds.state_evolution import StateEvolution, state_evolution
 from linfed.theory.fedrep.rounds.under_parameterized import under_parameterized_evolution, under_parameterized_floor
 
 ADDED = 20
@@ -50,6 +49,9 @@ ESCAPED = 0.6
 
 FAR_START = 0.97
 """Initial distance above which the time of escape depends on chance, if a law has no lower one."""
+
+THIN = (0.0, "dim = rank + {}: the few directions beside B* fluctuate more than Gaussian ones")
+"""Limit of the numbers of directions that `few_directions` returns."""
 
 FEW = (0.0, "n_samples = {} is at most rank + 3: few and rare rounds dominate the means")
 """Limit of the numbers of samples that `few_samples` returns."""
@@ -158,6 +160,11 @@ class InRounds(FedRepLaw):
         """Return n_samples as a fact if heads have no fourth moments."""
         return {"few": float(self.run.fewest)} if self.run.fewest <= self.run.algorithm.rank + 3 else {}
 
+    def few_directions(self, most: int) -> dict[str, float]:
+        """Return the number of directions beside a single column of B* as a fact if they are at most `most`."""
+        beside = self.run.job.sizes.dim - self.run.algorithm.rank
+        return {"thin": float(beside)} if self.run.algorithm.rank == 1 and beside <= most else {}
+
 
 class TrialByTrial(InRounds):
     """The same, where the curves of a trial do not depend on the others."""
@@ -179,9 +186,9 @@ class GradientDescentHeads(TrialByTrial):
     name = "gradient heads"
     source = "theory.gradient_heads_evolution: means over a population of clients, the median over runs"
     validity = (
-        "12 clients a round or more, k up to 5, initial distances up to 0.95, rounds in which participants add at "
-        "most 0.4 to the variance of log distance^2: the median of runs within 10 % in 20 rounds of 342 of 343 random "
-        "settings, within 6 % in 95 % of them; with 5 to 11 clients, at most 0.2; without a band"
+        f"12 clients a round or more, k up to 10, initial distances up to {FAR_START:g}, rounds in which participants "
+        "add at most 0.4 to the variance of log distance^2: the median of runs within 10 % in 20 rounds of 356 of 357 "
+        "random settings, within 6 % in 95 % of them; with 5 to 11 clients, at most 0.2; without a band"
     )
     conditions = (*ROUND, no_message_noise, rank_k, two_rank, equal_clients)
     limits: ClassVar[Limits] = {
@@ -299,33 +306,27 @@ class UnderParameterised(TrialByTrial):
 class WithoutQR(TrialByTrial):
     """B that is not orthonormalised: the step shrinks as B grows, most along long heads."""
 
-    runs = "exact heads, fresh samples, orthonormalize = False, one step size, m >= k + 2"
+    runs = f"exact heads, fresh samples, orthonormalize = False, one step size, m >= k + 4, k <= {LARGEST_RANK}"
     gives = ("distance",)
     name = "without QR"
-    source = "theory.second_order_evolution without QR; theory.unnormalized_evolution for m = k + 2 or k + 3"
+    source = "theory.second_order_evolution without QR"
     validity = (
-        "the median within 5 % down to distances of 1e-8 for m >= k + 4, in the range of second order, for heads whose "
-        "second moment has eigenvalues that differ by a factor of up to 64; for m = k + 2 or k + 3 it is 8 to 25 % too "
-        "low; without a band"
+        "the median within 5 % down to distances of 1e-8, in the range of second order, for heads whose second moment "
+        "has eigenvalues that differ by a factor of up to 1000; without a band"
     )
     conditions = (*ROUND, rank_k, two_rank, second_moments)
-    limits: ClassVar[Limits] = {
-        **SECOND_ORDER_LIMITS,
-        "few": FEW,
-    }
+    limits: ClassVar[Limits] = SECOND_ORDER_LIMITS
     participants = 1
 
     def concerns(self) -> bool:
-        """Return True without QR."""
-        return not self.run.algorithm.orthonormalize
+        """Return True without QR, if second order can be computed."""
+        return not self.run.algorithm.orthonormalize and has_second_order(self.run)
 
     def evolution_of(self, trial: Trial) -> Curves:
         """Return the median of a trial."""
-        run, k, start = self.run, self.run.algorithm.rank, trial.start()
-        options = run.setting | {"step_size": run.step("the distance requires")}
-        if run.samples <= k + 3 or k > LARGEST_RANK:
-            return Curves(unnormalized_evolution(trial.W, **options, **start).distance, facts=self.few_samples())
-        found = second_order_evolution(trial.W, **options, **start, orthonormalize=False)
+        run = self.run
+        options = run.setting | trial.start() | {"step_size": run.step("the distance requires")}
+        found = second_order_evolution(trial.W, **options, orthonormalize=False)
         return Curves(found.distance, facts=second_order_facts(run, [trial], [found]))
 
 
@@ -361,9 +362,8 @@ class SecondOrder(InRounds, NearTruth):
     participants = 1
 
     def concerns(self) -> bool:
-        """Return True if rounds have fourth moments, and those of order eight of the heads fit into memory."""
-        run, k = self.run, self.run.algorithm.rank
-        return run.fewest > k + 3 and k <= LARGEST_RANK
+        """Return True if second order can be computed."""
+        return has_second_order(self.run)
 
     def evolution(self) -> Curves:
         """Return the median and the band of all trials, some trials at a time."""
@@ -416,16 +416,12 @@ class SecondOrder(InRounds, NearTruth):
         return Quantity(found.distance, "theory.second_order_floor", valid, "subspace_distance")
 
 
-class Means(TrialByTrial, NearTruth):
+class AroundMeans(TrialByTrial):
     """Median around the means of a round, whose fluctuations are Gaussian."""
 
-    runs = f"exact heads, fresh samples, m = k + 2 or k + 3 for a client, or k > {LARGEST_RANK}"
-    gives = ("distance", *NEAR_END)
-    name = "means"
-    source = "theory.state_evolution: the exact means of a round, iterated; median of the largest of k Gaussian angles"
     validity = (
         "the median of runs within 15 %, within 6 % in most runs, for step sizes up to 1.2 best_step and initial "
-        "distances up to 0.95, or 0.75 for k >= 3 and d < 5k; without a band"
+        f"distances up to 0.95, for d < 5k up to 0.75 if k >= 3, and 0.6 if k > {LARGEST_RANK}; without a band"
     )
     conditions = (*ROUND, rank_k, two_rank, second_moments)
     limits: ClassVar[Limits] = {
@@ -433,22 +429,35 @@ class Means(TrialByTrial, NearTruth):
             0.6,
             "log distance^2 gathers a variance of about {} over the rounds, above {}: its tails are not Gaussian",
         ),
-        "thin": (0.0, "dim = rank + {}: a single direction beside B* fluctuates more than a Gaussian one"),
+        "thin": THIN,
         "slow": (
             0.75,
             "with few dimensions for 3 angles or more, the initial distance is {}, above {}: chance delays the slowest "
             "angle",
         ),
+        "slowest": (
+            0.6,
+            f"with few dimensions for more than {LARGEST_RANK} angles, the initial distance is {{}}, above {{}}: "
+            "chance delays the slowest angle",
+        ),
     }
     participants = 1
-    step = STEP_OF_MEANS
+    step, far = 1.2, 0.95
+    thin: ClassVar[int] = 1
+    """Largest number of directions beside a single column of B* in which fluctuations are not Gaussian enough."""
 
     def evolution_of(self, trial: Trial) -> Curves:
         """Return the median of a trial."""
-        distance, k, d = around_means(self.run, trial), self.run.algorithm.rank, self.run.job.sizes.dim
-        escaped = k > 2 and d < 5 * k and distance[-1] < ESCAPED
-        facts = {"gathered": self.gathered(), "slow": distance[0] if escaped else 0.0, "thin": float(d == k + 1)}
+        found, steps = self.means(trial)
+        distance, k, d = around_means(self.run, trial, found, steps), self.run.algorithm.rank, self.run.job.sizes.dim
+        facts = {"gathered": self.gathered()} | self.few_directions(self.thin)
+        if k > 2 and d < 5 * k and distance[-1] < ESCAPED:
+            facts["slowest" if k > LARGEST_RANK else "slow"] = distance[0]
         return Curves(distance, facts=facts)
+
+    def means(self, trial: Trial) -> tuple[StateEvolution, Array]:
+        """Return the means of a trial, and the step sizes as matrices (rounds, k, k)."""
+        return means_of(self.run, trial)
 
     def gathered(self) -> float:
         """Return about how much variance the factors of all rounds that last add to log distance^2, for one trial.
@@ -464,6 +473,36 @@ class Means(TrialByTrial, NearTruth):
         noisy = bool(np.any(run.problem.noise_std)) or run.message_noise_std > 0
         rounds = min(run.job.n_rounds, factor / (1.0 - factor)) if noisy and factor < 1.0 else run.job.n_rounds
         return rounds * 2.0 * (1.0 - min(kept / factor, 1.0)) / (run.job.sizes.dim - run.algorithm.rank)
+
+
+class Means(AroundMeans, NearTruth):
+    """The same, and quantities near B*."""
+
+    runs = f"exact heads, fresh samples, m = k + 2 or k + 3 for a client, or k > {LARGEST_RANK}"
+    gives = ("distance", *NEAR_END)
+    name = "means"
+    source = "theory.state_evolution: the exact means of a round, iterated; median of the largest of k Gaussian angles"
+
+
+class MeansWithoutQR(AroundMeans):
+    """The same without QR."""
+
+    runs = (
+        f"exact heads, fresh samples, orthonormalize = False, one step size, m = k + 2 or k + 3, or k > {LARGEST_RANK}"
+    )
+    gives = ("distance",)
+    name = "means without QR"
+    source = "theory.unnormalized_evolution: the means of a round, iterated; median of the largest of k Gaussian angles"
+
+    def concerns(self) -> bool:
+        """Return True without QR."""
+        return not self.run.algorithm.orthonormalize
+
+    def means(self, trial: Trial) -> tuple[StateEvolution, Array]:
+        """Return the means of a trial, and the step sizes as matrices (rounds, k, k)."""
+        options = self.run.setting | trial.start() | {"step_size": self.run.step("the distance requires")}
+        found = unnormalized_evolution(trial.W, **options)
+        return found, options["step_size"] * np.linalg.inv(found.S[:-1])
 
 
 class NoisyMessages(SecondOrder):
@@ -490,6 +529,7 @@ class NoisyMeans(Means):
 
     algorithms = (PrivateFedRep,)
     runs = "noise on messages without clipping, exact heads, fresh samples, m >= k + 2"
+    thin = 2  # the means leave out noise along B*
 
     def concerns(self) -> bool:
         """Return True for noise on messages."""
@@ -506,6 +546,7 @@ class NoiseAlone(TrialByTrial):
     source = "theory.state_evolution: the exact means of a round, in which the clients' messages are 0"
     validity = "the median of runs within 12 %, within 5 % for d above 10k; without a band"
     conditions = (*ROUND, rank_k, two_rank)
+    limits: ClassVar[Limits] = {"thin": THIN}
     participants = 1
 
     def concerns(self) -> bool:
@@ -514,13 +555,15 @@ class NoiseAlone(TrialByTrial):
 
     def evolution_of(self, trial: Trial) -> Curves:
         """Return the median of a trial."""
-        return Curves(around_means(self.run, trial))
+        distance = around_means(self.run, trial, *means_of(self.run, trial))
+        return Curves(distance, facts=self.few_directions(NoisyMeans.thin))
 
 
 IN_ROUNDS = (
     GradientDescentHeads,
     UnderParameterised,
     WithoutQR,
+    MeansWithoutQR,
     NoiseAlone,
     NoisyMessages,
     NoisyMeans,
@@ -530,14 +573,26 @@ IN_ROUNDS = (
 """All of them; one that is asked later is broader or less accurate."""
 
 
-def around_means(run: FedRepRun, trial: Trial) -> Array:
+def has_second_order(run: FedRepRun) -> bool:
+    """Return True if rounds have fourth moments, and those of order eight of the heads fit into memory."""
+    return run.fewest > run.algorithm.rank + 3 and run.algorithm.rank <= LARGEST_RANK
+
+
+def means_of(run: FedRepRun, trial: Trial) -> tuple[StateEvolution, Array]:
+    """Return the means of a trial by `state_evolution`, and the step sizes as matrices (rounds, k, k)."""
+    options = run.setting | trial.start() | {"message_noise_std": run.message_noise_std}
+    steps = np.broadcast_to(run.steps, run.job.n_rounds)
+    return state_evolution(trial.W, **options), steps[:, None, None] * np.eye(run.algorithm.rank)
+
+
+def around_means(run: FedRepRun, trial: Trial, found: StateEvolution, steps: Array) -> Array:
     """Return the median distance of a trial: the largest of k angles whose tangents D fluctuate around their mean.
 
-    With ``T = N^{-T} Q N^{-1}`` of `state_evolution` and its pull Gamma, a round multiplies the mean of D by
-    ``(I - eta N N' Gamma) (I + eta (I - N N') Gamma)^{-1}``. The rest of ``T = E D'D`` is due to fluctuations.
+    A step size M (k, k) on orthonormal columns, one of `steps` (rounds, k, k), and the mean pull Gamma of the clients
+    multiply the mean of D by ``(I - N N' P) (I + (I - N N') P)^{-1}`` with ``P = Gamma N M N^{-1}``. The rest of
+    ``T = E D'D = N^{-T} Q N^{-1}`` is due to fluctuations.
     """
     W, k, d = trial.W, run.algorithm.rank, run.job.sizes.dim
-    found = state_evolution(W, **run.setting | {"message_noise_std": run.message_noise_std}, **trial.start())
     if found.distance[0] > 1.0 - 1e-12:
         return found.distance
     fitted = np.maximum(1.0 - k / np.asarray(run.sizes["n_samples"]), 0.0)  # messages of m <= k samples are 0
@@ -546,9 +601,9 @@ def around_means(run: FedRepRun, trial: Trial) -> Array:
     back, identity = np.linalg.inv(found.N), np.eye(k)
     T, D = symmetric(back.mT @ found.Q @ back), np.empty_like(found.Q)
     D[0] = symmetric_root(T[0])
-    for t, step in enumerate(np.broadcast_to(run.steps, run.job.n_rounds)):
-        kept = found.N[t] @ found.N[t].T
-        D[t + 1] = D[t] @ (identity - step * kept @ pull) @ np.linalg.inv(identity + step * (identity - kept) @ pull)
+    for t, step in enumerate(steps):
+        kept, pulled = found.N[t] @ found.N[t].T, pull @ found.N[t] @ step @ back[t]
+        D[t + 1] = D[t] @ (identity - kept @ pulled) @ np.linalg.inv(identity + (identity - kept) @ pulled)
     return median_around(T, D, dim=d)
 
 

@@ -157,7 +157,7 @@ class PersonalFixedPoint(Law[Run[PersonalModels]]):
 
     def _rate_at(self, batch: ExplicitBatch, step: float) -> float:
         """Return the rate of a trial with these samples and a step size."""
-        return _round_rate(self.round(batch, step))
+        return max(_rates(self.round(batch, step)))
 
 
 class MeanOverCoins(PersonalFixedPoint):
@@ -186,22 +186,23 @@ PERSONAL: tuple[type[Law[Run[PersonalModels]]], ...] = (PersonalFixedPoint, Mean
 
 def _limit(done: AffineRound) -> End:
     """Return the limit of the served predictors of a run from 0, (n, d), and the rate of convergence."""
-    d, rate = done.server.shape[1], _round_rate(done)
-    if rate >= 1.0:
+    d, (server_rate, own_rate) = done.server.shape[1], _rates(done)
+    if (rate := max(server_rate, own_rate)) >= 1.0:
         return End(np.full(done.served.shape[:2], np.nan), rate)
     matrix, offset = done.server[..., :d].mean(axis=0), done.server[..., -1].mean(axis=0)
     theta = _from_zero(matrix[None], offset[None], _span_of_all(done.seen))[0]
     by_theta, by_own = done.own[..., :d], done.own[..., d:-1]
     own = _from_zero(by_own, by_theta @ theta + done.own[..., -1], _span(done.seen_own))
     served = done.served[..., :d] @ theta + (done.served[..., d:-1] @ own[..., None])[..., 0] + done.served[..., -1]
-    return End(served, rate)
+    alone = not (by_theta.any() or done.served[..., :d].any())
+    return End(served, own_rate if alone else rate)
 
 
-def _round_rate(done: AffineRound) -> float:
-    """Return the rate of convergence of the server's model and the clients' own vectors, inf if it overflows."""
+def _rates(done: AffineRound) -> tuple[float, float]:
+    """Return the rates of convergence of the server's model and of the clients' own vectors, inf if they overflow."""
     d = done.server.shape[1]
     server = done.server[..., :d].mean(axis=0)[None]
-    return max(_rate(server, _span_of_all(done.seen)), _rate(done.own[..., d:-1], _span(done.seen_own)))
+    return _rate(server, _span_of_all(done.seen)), _rate(done.own[..., d:-1], _span(done.seen_own))
 
 
 def _span(columns: Array) -> Array:
@@ -287,9 +288,8 @@ def _ditto(algorithm: Ditto, batch: ExplicitBatch, step: float) -> AffineRound:
     for _ in range(algorithm.local_steps):
         local = local - step * slope(theta + local)
     A, _ = _normal(batch)
-    return AffineRound(
-        local, own, served, A, np.broadcast_to(np.eye(A.shape[-1]), A.shape) if algorithm.penalty > 0 else A
-    )
+    seen = np.broadcast_to(_span_of_all(A), A.shape) if algorithm.penalty > 0 else A  # theta pulls v
+    return AffineRound(local, own, served, A, seen)
 
 
 def _apfl(algorithm: APFL, batch: ExplicitBatch, step: float) -> AffineRound:

@@ -136,9 +136,8 @@ class Prediction:
 
     Notes
     -----
-    ``distance`` describes a typical run. It is exact if B does not move or is the true subspace. It is the root mean
-    square for the laws "means" and "noise on messages", and for "without QR" if m <= k + 3 or k > 16. Otherwise it is
-    the median over runs with the ground truth and initialisation of the trial.
+    ``distance`` describes a typical run. It is exact if B does not move or is the true subspace. Otherwise it is the
+    median over runs with the ground truth and initialisation of the trial.
 
     Pickling and copying compute all available quantities.
 

@@ -123,6 +123,7 @@ RUNS_OF_THE_TABLE = {
     rounds.GradientDescentHeads: ([fedrep(heads=lf.GradientHeads(steps=3))], PROBLEM, FRESH),
     rounds.UnderParameterised: ([fedrep()], LARGER, FRESH),
     rounds.WithoutQR: ([fedrep(orthonormalize=False)], PROBLEM, FRESH),
+    rounds.MeansWithoutQR: ([fedrep(orthonormalize=False)], PROBLEM, lf.FreshSamples(6)),
     rounds.NoiseAlone: ([NOISY], PROBLEM, lf.FreshSamples(3)),
     rounds.NoisyMessages: ([NOISY], PROBLEM, FRESH),
     rounds.NoisyMeans: ([NOISY], PROBLEM, lf.FreshSamples(6)),

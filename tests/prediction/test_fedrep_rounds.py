@@ -290,17 +290,21 @@ def test_without_qr_doubts_begin():
     algorithm = lf.FedRep(rank=2, step_size=0.3, orthonormalize=False, init=lf.AtDistance(0.5))
     assert not lf.predict(algorithm, given(60, 60, 2, scale=[3.0, 1.0]), **run).warnings
     few = lf.predict(algorithm, given(60, 60, 2), data=lf.FreshSamples(5), n_rounds=5)
-    assert any("at most rank + 3" in text for text in few.warnings)
+    assert few.law == "means without QR"
+    assert not few.warnings
     assert_one_line(lambda: few.floor, ["no prediction of the floor"], errors=lf.NoPredictionError)
 
 
 @pytest.mark.long
 def test_without_qr_random_runs_have_the_median():
-    """Heads with eigenvalues up to 64 apart, few clients, few samples, step sizes up to 1.3 times the best one."""
+    """Heads with eigenvalues up to 64 apart, few clients, few samples, step sizes up to 1.3 times the best one.
+
+    The median is right within 5 %, and within 15 % for m = k + 2 and k + 3.
+    """
     rng, told = np.random.default_rng(4), 0
-    for _ in range(25):
+    for number in range(35):
         k, n = int(rng.integers(1, 5)), int(np.exp(rng.uniform(np.log(6), np.log(100))))
-        d, m = int(2 * k + rng.integers(0, 50)), int(k + rng.choice([4, 5, 8, 20]))
+        d, m = int(2 * k + rng.integers(0, 50)), int(k + rng.choice([4, 5, 8, 20] if number < 25 else [2, 3]))
         W = np.linalg.qr(rng.standard_normal((n, k)))[0] * np.sqrt(n) / np.geomspace(1, rng.uniform(1, 8), k)
         best = lf.theory.local_best_step(W, dim=d, n_samples=m)
         problem = lf.GivenTruth(B=np.eye(d, k), W=W, noise_std=float(rng.choice([0.0, 0.1, 1.0])))
@@ -317,8 +321,28 @@ def test_without_qr_random_runs_have_the_median():
         measured = distances(algorithm, problem, trials=300, **run)
         spread = np.log(measured).std(axis=0) / np.sqrt(300)
         ratio = np.abs(np.log(found.distance / np.median(measured, axis=0)))
-        assert (ratio < 0.05 + 4 * spread)[np.median(measured, axis=0) > 1e-8].all()
-    assert told <= 8
+        off = 0.05 if m > k + 3 else 0.15
+        assert (ratio < off + 4 * spread)[np.median(measured, axis=0) > 1e-8].all()
+    assert told <= 12
+
+
+@pytest.mark.parametrize("wide", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_without_qr_and_without_second_order_it_is_the_median_around_the_means(wide):
+    """With m = k + 2, or with k > 16 columns; in few dimensions, the root mean square of the means is far lower."""
+    n, d, k, m, step, rounds, delta, noise = (
+        (60, 42, 17, 45, 0.3, 30, 0.4, 0.5) if wide else (30, 12, 3, 5, 0.5, 40, 0.6, 0.2)
+    )
+    problem, data = given(n, d, k, noise_std=noise), lf.FreshSamples(m)
+    algorithm = lf.FedRep(rank=k, step_size=step, init=lf.AtDistance(delta), orthonormalize=False)
+    found = lf.predict(algorithm, problem, data=data, n_rounds=rounds)
+    measured = distances(algorithm, problem, data, trials=60 if wide else 300, n_rounds=rounds)
+    median = np.median(measured, axis=0)
+    np.testing.assert_allclose(found.distance, median, rtol=0.05)
+    W = problem.truth(0, [0]).W[0]
+    means = lf.theory.unnormalized_evolution(
+        W, dim=d, n_samples=m, step_size=step, n_rounds=rounds, noise_std=noise, delta=delta
+    )
+    assert wide or means.distance[-1] < 0.85 * median[-1]
 
 
 # --- from the stability edge on ----------------------------------------------------------------------------------
@@ -435,10 +459,11 @@ def test_clients_that_differ_have_the_theorys_own_curves_and_quantities():
 LIMITS = {
     "without QR": (
         rounds.WithoutQR,
-        {"round_log_variance": 0.3, "log_std": 0.6, "stride": 0.35, "few": 0.0},
+        {"round_log_variance": 0.3, "log_std": 0.6, "stride": 0.35},
         1,
     ),
-    "noise on messages": (rounds.NoiseAlone, {}, 1),
+    "means without QR": (rounds.MeansWithoutQR, {"gathered": 0.6, "slow": 0.75, "slowest": 0.6, "thin": 0.0}, 1),
+    "noise on messages": (rounds.NoiseAlone, {"thin": 0.0}, 1),
     "second order": (
         rounds.SecondOrder,
         {
@@ -450,7 +475,7 @@ LIMITS = {
         },
         1,
     ),
-    "means": (rounds.Means, {"gathered": 0.6, "slow": 0.75, "thin": 0.0}, 1),
+    "means": (rounds.Means, {"gathered": 0.6, "slow": 0.75, "slowest": 0.6, "thin": 0.0}, 1),
     "gradient heads": (rounds.GradientDescentHeads, {"participants": 0.4, "fewer": 0.2, "lost": 1.0}, 5),
     "under-parameterised": (
         rounds.UnderParameterised,

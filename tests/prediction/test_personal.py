@@ -76,6 +76,28 @@ def test_floor_and_rate_are_those_of_the_map_of_the_loops(name, counts):
     assert found.rate == pytest.approx(np.abs(values[np.abs(values - 1) > 1e-9]).max(), rel=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "shape", "unseen"),
+    [
+        (lf.Ditto(step_size=0.1, penalty=0.01), (1, 3, 5), 0),
+        (lf.Ditto(step_size=0.1, penalty=0.01), (4, 20, 5), 1),
+        (lf.Ditto(step_size=0.1, penalty=0.0), (8, 4, 15), 0),
+        (lf.APFL(step_size=0.1, mix=1.0), (8, 4, 15), 0),
+    ],
+    ids=["Ditto, few samples", "Ditto, columns of zeros", "Ditto alone", "APFL, own models"],
+)
+def test_the_rate_is_that_of_what_a_run_from_zero_serves(algorithm, shape, unseen):
+    """Directions that no client's samples have stay at 0, and the server's model does not count if it is not served."""
+    rng = np.random.default_rng(5)
+    X, y = rng.standard_normal(shape), rng.standard_normal(shape[:2])
+    X[..., : 2 * unseen] = 0.0
+    data = lf.GivenSamples(X, y)
+    early, late, end = (lf.simulate(algorithm, data=data, n_rounds=n).final.predictors() for n in (300, 330, 9000))
+    measured = (np.linalg.norm(late - end) / np.linalg.norm(early - end)) ** (1 / 30)
+    found = lf.predict(algorithm, data=data, n_rounds=10)
+    assert found.rate == pytest.approx(measured, rel=1e-3)
+
+
 def test_fixed_samples_are_predicted_as_the_same_samples_if_given():
     problem = lf.SharedRepresentation(n_clients=4, dim=3, rank=2, noise_std=0.3)
     run = {"n_rounds": 2, "seed": 5}

@@ -60,6 +60,7 @@ def test_without_qr_the_step_is_a_matrix_on_the_heads():
         R, inverse = C @ R, np.linalg.inv(C)
         N, Q = N @ inverse, inverse.T @ Q @ inverse
         assert found.squared_length[t + 1] == pytest.approx(np.trace(R @ R.T) / 2, rel=1e-10)
+        np.testing.assert_allclose(found.S[t + 1], R @ R.T, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(found.N[t + 1], N, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(found.Q[t + 1], Q, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(found.distance**2, np.linalg.eigvalsh(found.Q)[:, -1], rtol=1e-12)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -146,10 +145,6 @@ class FedRepRun(Run[FedRep]):
     def step(self, what: str) -> float:
         """Return the constant step size, or raise for a schedule; `what` begins the reason."""
         return self.unit * one_step(self.algorithm.step_size, what)
-
-    def in_units(self, text: str) -> str:
-        """Return a message with its step sizes along the mean gradient in the units of `step_size`."""
-        return re.sub(r"(?<=step_size = )[0-9][0-9.e+-]*", lambda found: f"{float(found[0]) / self.unit:.4g}", text)
 
     @property
     def fewest(self) -> int:

@@ -28,6 +28,7 @@ from linfed.prediction.law import Limits, above, doubts_of
 from linfed.prediction.prediction import Asked, Curves, Quantity, Slow, joined
 from linfed.simulation.engines import obstacle
 from linfed.simulation.job import Job, seconds_of_a_trial
+from linfed.theory.fedrep.arguments import StepTooLargeError
 from linfed.theory.fedrep.fixed_samples.largest_angle import median_around
 from linfed.theory.fedrep.near_truth.without_qr import unnormalized_evolution
 from linfed.theory.fedrep.rounds.gradient_heads import gradient_heads_evolution
@@ -129,10 +130,8 @@ class InRounds(FedRepLaw):
         """Return the distance, or the message from a right angle."""
         try:
             found = self.evolution()
-        except NoPredictionError:
-            raise
-        except ValueError as error:
-            raise ValueError(self.run.in_units(str(error))) from None
+        except StepTooLargeError as error:
+            raise error.in_units(self.run.unit) from None
         orthogonal = bool(np.max(found.distance[..., 0]) > 1.0 - 1e-12)
         if orthogonal and not self.quantities():
             raise NoPredictionError(RIGHT_ANGLE)

@@ -197,6 +197,35 @@ def _common(values: Array) -> Array:
     return np.asarray(values[0]) if values.ndim and np.ptp(values) == 0 else values
 
 
+class StepTooLargeError(ValueError):
+    """Error of a recursion that has no correct digits left in a round.
+
+    Attributes
+    ----------
+    step_size : float
+        Step size of the round, along the mean gradient.
+    number : int
+        Number of the round.
+    things : str
+        What the step size is too large for.
+    advice : str
+        What to do, if it is known.
+    """
+
+    def __init__(self, step_size: float, number: int, things: str, advice: str = "") -> None:
+        super().__init__(step_size, number, things, advice)
+        self.step_size, self.number, self.things, self.advice = step_size, number, things, advice
+
+    def __str__(self) -> str:
+        lost = f"no correct digits are left in round {self.number}"
+        told = f"step_size = {self.step_size:.4g} is too large for {self.things}: {lost}"
+        return f"{told}; {self.advice}" if self.advice else told
+
+    def in_units(self, unit: float) -> StepTooLargeError:
+        """Return the error with the step size in another unit."""
+        return StepTooLargeError(self.step_size / unit, self.number, self.things, self.advice)
+
+
 def checked_steps(step_size: float | npt.ArrayLike, n_rounds: int) -> tuple[float, ...]:
     """Return the step size of each round; raise `SizeError` if there are too many for a recursion."""
     n_rounds = check_integer("n_rounds", n_rounds, minimum=0)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.checks import check_array, check_integer, check_noise_std, check_number
 from linfed.numerics.linalg import one_blas_thread
-from linfed.theory.fedrep.arguments import checked_sizes, checked_steps, start_at, trial_count
+from linfed.theory.fedrep.arguments import StepTooLargeError, checked_sizes, checked_steps, start_at, trial_count
 from linfed.theory.fedrep.rounds.gradient_round import HeadsRound, HeadsState, medians
 from linfed.theory.fedrep.rounds.state_evolution import StateEvolution
 
@@ -207,10 +207,7 @@ def gradient_heads_evolution(
             for number, eta in enumerate(steps, 1):
                 state = setting.after(state, eta, eta if alpha is None else alpha, rng)
                 if not state.finite:
-                    raise ValueError(
-                        f"step_size = {eta:g} is too large for these heads, their steps and this noise: no correct "
-                        f"digits are left in round {number}"
-                    )
+                    raise StepTooLargeError(eta, number, "these heads, their steps and this noise")
                 path.append(_kept(state))
             paths.append(path)
         N, Q, chance, gap, kick = (np.array([[row[i] for row in path] for path in paths]) for i in range(5))

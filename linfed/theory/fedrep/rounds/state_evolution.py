@@ -24,6 +24,7 @@ from linfed.theory.drawn_clients import set_share
 from linfed.theory.fedrep.arguments import (
     ORTHONORMAL_TOLERANCE,
     Clients,
+    StepTooLargeError,
     checked_sizes,
     checked_steps,
     start_at,
@@ -469,9 +470,6 @@ def _evolved(N: Array, Q: Array, moments: RoundMoments, steps: Sequence[float]) 
     return paths
 
 
-def too_large(step_size: float, number: int) -> ValueError:
+def too_large(step_size: float, number: int) -> StepTooLargeError:
     """Return the error raised if a recursion overflows in a round."""
-    return ValueError(
-        f"step_size = {step_size:g} is too large for these heads and this noise: no correct digits are left in "
-        f"round {number}"
-    )
+    return StepTooLargeError(step_size, number, "these heads and this noise")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.checks import check_array, check_integer, check_number
 from linfed.numerics.linalg import TINY, quiet
-from linfed.theory.fedrep.arguments import checked_steps, start_bases, trial_count
+from linfed.theory.fedrep.arguments import StepTooLargeError, checked_steps, start_bases, trial_count
 from linfed.theory.fedrep.rounds.state_evolution import RoundSizes
 from linfed.theory.fedrep.rounds.truth_rows import MedianDraws, Start, TruthRows
 
@@ -381,11 +381,8 @@ def _path(rows: TruthRows, start: Start, setting: RoundSizes, steps: Sequence[fl
 
 def _no_digits(steps: Sequence[float], number: int) -> ValueError:
     """Return the error raised if no correct digits are left in a round."""
-    return ValueError(
-        f"step_size = {steps[max(number - 1, 0)]:g} is too large for these clients, noise and initial B: no correct "
-        f"digits are left in round {number}; use a smaller step size, more samples or clients, or an initial B "
-        "closer to U_k"
-    )
+    advice = "use a smaller step size, more samples or clients, or an initial B closer to U_k"
+    return StepTooLargeError(steps[max(number - 1, 0)], number, "these clients, noise and initial B", advice)
 
 
 def _turned(covariance: Array, left: Array, right: Array) -> Array:

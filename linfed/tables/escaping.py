@@ -21,8 +21,8 @@ LATEX = {
 }
 """Characters that LaTeX does not print as they are, and how to print them."""
 
-MARKDOWN = re.compile(r"[\\`*\[\]<>|~$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
-"""Characters that Markdown does not print as they are within a line. An underscore within a word is printed."""
+MARKDOWN = re.compile(r"[\\`*\[\]<>|~$]|&(?=#?\w+;)|_(?![^\W_])")
+"""Characters that Markdown does not print as they are within a line. An underscore before a letter ends no emphasis."""
 
 INVISIBLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 """Line breaks, other spaces and control characters."""

@@ -419,7 +419,7 @@ class AroundMeans(TrialByTrial):
     """Median around the means of a round, whose fluctuations are Gaussian."""
 
     validity = (
-        "the median of runs within 15 %, within 6 % in most runs, for step sizes up to 1.2 best_step and initial "
+        "the median of runs within 15 %, within 6 % in most runs, for step sizes up to best_step and initial "
         f"distances up to 0.95, for d < 5k up to 0.75 if k >= 3, and 0.6 if k > {LARGEST_RANK}; without a band"
     )
     conditions = (*ROUND, rank_k, two_rank, second_moments)
@@ -441,7 +441,7 @@ class AroundMeans(TrialByTrial):
         ),
     }
     participants = 1
-    step, far = 1.2, 0.95
+    step, far = 1.0, 0.95
     thin: ClassVar[int] = 1
     """Largest number of directions beside a single column of B* in which fluctuations are not Gaussian enough."""
 

@@ -81,7 +81,7 @@ def test_steps_are_doubted_beyond_a_multiple_of_the_best_and_from_the_edge_on():
     assert told(3.0, limit=9.0)[0].startswith("step_size = 1.5 is not below stability_edge = 1.5")
     assert told(2.9, limit=9.0) == []
     assert "fewer than rank = 2 dimensions" in told(0.1, spanned=False)[0]
-    assert (rounds.Means.step, rounds.SecondOrder.step) == (1.2, None)
+    assert (rounds.Means.step, rounds.SecondOrder.step) == (1.0, None)
 
 
 # --- dimensions below twice the rank -----------------------------------------------------------------------------

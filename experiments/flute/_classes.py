@@ -8,7 +8,8 @@ only has neither B nor head: its softmax regression starts at 0.
 The paper has 5 local epochs (in its CIFAR-100 setting); here there are K = 5 full-gradient local steps. FLUTE, FedPer,
 LG-FedAvg, FedAvg and FedRoD take 5 steps, FedRep 5 on the head and 5 on B, FedRep* 10 and 5. FLUTE* takes 10 more on
 the head, and fine-tuning 10 on the head. There are 100 rounds with full participation. Step sizes and FLUTE's weights
-are those with the smallest held-out error on separate splits.
+are those with the smallest held-out error on separate splits. FLUTE's four hyper-parameters begin at 8 settings; the
+search goes on to the neighbours of the best setting until none is better.
 
 The further baselines:
 
@@ -21,9 +22,9 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -52,9 +53,14 @@ COLLAPSING = (FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, NO_NC, NO_NC_STAR)
 
 FLUTES = {FLUTE: 0, FLUTE_STAR: STAR, NO_NC: 0, NO_NC_STAR: STAR}
 STEPS = (0.05, 0.1, 0.2, 0.4)
-WEIGHTS = ((0.01, 0.01), (0.1, 0.1), (1.0, 0.1))
-DECAYS = (0.0, 1e-3)
-"""Grids of eta_l, of the pairs (lambda_3, eta_r), and of lambda_1 = lambda_2."""
+"""Grid of step sizes, which is widened if the best one is at its edge; FLUTE's search begins at every other one."""
+ALL_STEPS = tuple(0.05 * 2.0**power for power in range(-4, 7))
+WEIGHTS = ((1e-3, 1e-3), (0.01, 0.01), (0.1, 0.1), (1.0, 0.1), (10.0, 0.1))
+DECAYS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""All values of eta_l, of the pairs (lambda_3, eta_r), and of lambda_1 = lambda_2, in FLUTE's search."""
+FIRST_WEIGHTS, FIRST_DECAYS = (0.1, 0.1), (0.0, 1e-3, 0.01, 0.1)
+"""Values with which FLUTE's search begins."""
+NAMES = ("step_size", "collapse_penalty", "server_step_size", "feature_penalty", "head_penalty")
 
 
 class FromOneHead:
@@ -98,7 +104,7 @@ class Contest(ABC):
     trials: int = 20
     tuning_trials: int = 5
     steps: tuple[float, ...] = STEPS
-    weights: tuple[tuple[float, float], ...] = WEIGHTS
+    goes_on: bool = True
     seed: int = 0
 
     @property
@@ -135,29 +141,46 @@ class Contest(ABC):
         return (FedPer if self.method == PER else LGFedAvg)(rank=k, step_size=1.0, local_steps=LOCAL)
 
     @property
-    def grid(self) -> Any:
-        """The tuning grid: step sizes, and for FLUTE its weights."""
-        if self.method not in FLUTES:
-            return {"step_size": self.steps}
-        collapse = self.weights if self.method not in (NO_NC, NO_NC_STAR) else [(0.0, 0.0)]
-        names = ("step_size", "collapse_penalty", "server_step_size", "feature_penalty", "head_penalty")
-        tried = [(step, *both, decay, decay) for step in self.steps for both in collapse for decay in DECAYS]
-        return [dict(zip(names, values, strict=True)) for values in tried]
+    def axes(self) -> tuple[tuple[Any, ...], ...]:
+        """The values of FLUTE's step size, of its weights at client and server, and of its decays."""
+        return ALL_STEPS, ((0.0, 0.0),) if self.method in (NO_NC, NO_NC_STAR) else WEIGHTS, DECAYS
+
+    @property
+    def begin(self) -> list[dict[str, float]]:
+        """The settings with which FLUTE's search begins."""
+        weights = (0.0, 0.0) if self.method in (NO_NC, NO_NC_STAR) else FIRST_WEIGHTS
+        return [setting(step, weights, decay) for step in self.steps[::2] for decay in FIRST_DECAYS]
+
+    def neighbours(self, of: dict[str, float]) -> list[dict[str, float]]:
+        """Return the settings that differ from one of FLUTE's by one value, the next smaller or larger one."""
+        weights = of["collapse_penalty"], of["server_step_size"]
+        here: tuple[Any, ...] = of["step_size"], weights, of["feature_penalty"]
+        found = []
+        for number, (value, axis) in enumerate(zip(here, self.axes, strict=True)):
+            place = axis.index(value)
+            for other in (*axis[max(0, place - 1) : place], *axis[place + 1 : place + 2]):
+                changed = [*here]
+                changed[number] = other
+                found.append(setting(*changed))
+        return found
 
     def run(self) -> dict[str, Any]:
         """Tune the method on separate trials, run it, and return the accuracies and NC2 of each trial."""
         problem, data = self.source(self.tuning_trials, (self.seed, 1))
-        tuning = lf.tune(
+        tune = partial(
+            lf.tune,
             self.algorithm,
             problem,
             data=data,
-            grid=self.grid,
-            extend=self.method not in FLUTES,
             metric=held_out_error,
             score="final",
             n_rounds=self.n_rounds,
             trials=self.tuning_trials,
         )
+        if self.method in FLUTES:
+            tuning = climbed(tune, self.begin, self.neighbours if self.goes_on else lambda best: [])
+        else:
+            tuning = tune(grid={"step_size": self.steps}, extend=True)
         problem, data = self.source(self.trials, self.seed)
         result = lf.simulate(
             tuning.algorithm,
@@ -174,7 +197,7 @@ class Contest(ABC):
         curves = {name: scale * result.metrics.get(name, nothing) for name, scale in along.items()}
         return {
             "partition": self.partition,
-            **tuning.columns(),
+            **tuning.columns(tuning.settings),
             **{
                 name: lf.LabeledArray(curve[:, in_range], round=result.rounds[in_range])
                 for name, curve in curves.items()
@@ -183,6 +206,26 @@ class Contest(ABC):
             "own_classes": 100.0 * result.metrics["own_class_accuracy"][:, -1],
             "diverged": np.isnan(curves["accuracy"][:, -1]),
         }
+
+
+def setting(step: float, weights: tuple[float, float], decay: float) -> dict[str, float]:
+    """Return a setting of FLUTE, with lambda_1 = lambda_2."""
+    return dict(zip(NAMES, (step, *weights, decay, decay), strict=True))
+
+
+def climbed(tune: Callable[..., Any], begin: Sequence[Any], neighbours: Callable[[Any], Sequence[Any]]) -> Any:
+    """Return the result of tuning from some settings on, to the neighbours of the best one until none is better."""
+    result = tune(grid=begin)
+    while new := [one for one in neighbours(result.best_params) if one not in result.settings]:
+        more = tune(grid=[result.best_params, *new])
+        result = replace(
+            more,
+            settings=[*result.settings, *more.settings[1:]],
+            scores=np.concatenate([result.scores, more.scores[1:]]),
+            curves=np.concatenate([result.curves, more.curves[1:]]),
+            best=len(result.settings) + more.best - 1 if more.best else result.best,
+        )
+    return result
 
 
 def held_out_error(result: lf.Result) -> Any:
@@ -266,8 +309,8 @@ def contests(quick: bool, methods: Sequence[str]) -> list[Contest]:
     partitions, digit_ranks = [(50, 2), (50, 5), (100, 2), (100, 5), (50, 0)], [4, 16]
     clients, ranks = [20, 50, 100], [3, 9]
     if quick:
-        digits = replace(digits, n_rounds=5, trials=3, tuning_trials=1, steps=(0.2,), weights=WEIGHTS[:1])
-        mixture = replace(mixture, n_rounds=5, trials=3, tuning_trials=1, steps=(0.2,), weights=WEIGHTS[:1])
+        digits = replace(digits, n_rounds=5, trials=3, tuning_trials=1, steps=(0.2,), goes_on=False)
+        mixture = replace(mixture, n_rounds=5, trials=3, tuning_trials=1, steps=(0.2,), goes_on=False)
         partitions, digit_ranks = [(20, 2), (20, 5), (20, 0)], [4]
         clients, ranks = [5, 10], [3]
     found: list[Contest] = []

@@ -1,5 +1,6 @@
 """Floors, rates, edges and best steps of FedRep near B*, against the theory's functions and against runs."""
 
+import pickle
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 import linfed as lf
 from linfed.prediction import fedrep_rounds as rounds
 from linfed.prediction.fedrep_near_truth import step_doubts
+from linfed.theory.fedrep.arguments import StepTooLargeError
 from tests.helpers import assert_one_line, mostly_long
 from tests.prediction.runs import PROBLEM, distances, fedrep, given, predict, turned
 
@@ -247,3 +249,10 @@ def test_gradient_heads_without_correct_digits_are_told_in_the_units_of_step_siz
     assert_one_line(
         lambda: lf.predict(algorithm, NARROWER, data=lf.FreshSamples(3), n_rounds=50), words, lf.NoPredictionError
     )
+
+
+def test_an_error_of_a_step_size_comes_back_from_a_worker_process():
+    error = StepTooLargeError(0.5, 7, "these heads", "use a smaller one")
+    told = "step_size = 0.5 is too large for these heads: no correct digits are left in round 7; use a smaller one"
+    assert str(error) == str(pickle.loads(pickle.dumps(error))) == told
+    assert str(error.in_units(2.0)).startswith("step_size = 0.25 is")

@@ -213,13 +213,12 @@ class StepTooLargeError(ValueError):
     """
 
     def __init__(self, step_size: float, number: int, things: str, advice: str = "") -> None:
-        super().__init__(step_size, number, things, advice)
+        told = f"step_size = {step_size:.4g} is too large for {things}: no correct digits are left in round {number}"
+        super().__init__(f"{told}; {advice}" if advice else told)
         self.step_size, self.number, self.things, self.advice = step_size, number, things, advice
 
-    def __str__(self) -> str:
-        lost = f"no correct digits are left in round {self.number}"
-        told = f"step_size = {self.step_size:.4g} is too large for {self.things}: {lost}"
-        return f"{told}; {self.advice}" if self.advice else told
+    def __reduce__(self) -> tuple[type[StepTooLargeError], tuple[float, int, str, str]]:
+        return StepTooLargeError, (self.step_size, self.number, self.things, self.advice)
 
     def in_units(self, unit: float) -> StepTooLargeError:
         """Return the error with the step size in another unit."""

@@ -104,7 +104,7 @@ class Contest(ABC):
     trials: int = 20
     tuning_trials: int = 5
     steps: tuple[float, ...] = STEPS
-    goes_on: bool = True
+    moves: int = 30
     seed: int = 0
 
     @property
@@ -178,7 +178,7 @@ class Contest(ABC):
             trials=self.tuning_trials,
         )
         if self.method in FLUTES:
-            tuning = climbed(tune, self.begin, self.neighbours if self.goes_on else lambda best: [])
+            tuning = climbed(tune, self.begin, self.neighbours, self.moves)
         else:
             tuning = tune(grid={"step_size": self.steps}, extend=True)
         problem, data = self.source(self.trials, self.seed)
@@ -213,10 +213,18 @@ def setting(step: float, weights: tuple[float, float], decay: float) -> dict[str
     return dict(zip(NAMES, (step, *weights, decay, decay), strict=True))
 
 
-def climbed(tune: Callable[..., Any], begin: Sequence[Any], neighbours: Callable[[Any], Sequence[Any]]) -> Any:
-    """Return the result of tuning from some settings on, to the neighbours of the best one until none is better."""
+def climbed(
+    tune: Callable[..., Any], begin: Sequence[Any], neighbours: Callable[[Any], Sequence[Any]], moves: int
+) -> Any:
+    """Return the result of tuning from some settings on, to the neighbours of the best one until none is better.
+
+    `moves` is the largest number of times that neighbours are tried.
+    """
     result = tune(grid=begin)
-    while new := [one for one in neighbours(result.best_params) if one not in result.settings]:
+    for _ in range(moves):
+        new = [one for one in neighbours(result.best_params) if one not in result.settings]
+        if not new:
+            break
         more = tune(grid=[result.best_params, *new])
         result = replace(
             more,
@@ -309,8 +317,8 @@ def contests(quick: bool, methods: Sequence[str]) -> list[Contest]:
     partitions, digit_ranks = [(50, 2), (50, 5), (100, 2), (100, 5), (50, 0)], [4, 16]
     clients, ranks = [20, 50, 100], [3, 9]
     if quick:
-        digits = replace(digits, n_rounds=5, trials=3, tuning_trials=1, steps=(0.2,), goes_on=False)
-        mixture = replace(mixture, n_rounds=5, trials=3, tuning_trials=1, steps=(0.2,), goes_on=False)
+        digits = replace(digits, n_rounds=5, trials=3, tuning_trials=1, steps=(0.2,), moves=0)
+        mixture = replace(mixture, n_rounds=5, trials=3, tuning_trials=1, steps=(0.2,), moves=0)
         partitions, digit_ranks = [(20, 2), (20, 5), (20, 0)], [4]
         clients, ranks = [5, 10], [3]
     found: list[Contest] = []

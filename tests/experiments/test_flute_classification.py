@@ -76,9 +76,10 @@ def test_the_search_ends_where_no_neighbour_is_better():
     def neighbours(of):
         return [{"x": x} for x in (of["x"] - 1, of["x"] + 1) if 0 <= x < 9]
 
-    found = climbed(tune, [{"x": 0}, {"x": 4}], neighbours)
+    found = climbed(tune, [{"x": 0}, {"x": 4}], neighbours, 9)
     assert calls == [[0, 4], [4, 3, 5], [5, 6], [6, 7], [7, 8]]
     assert [one["x"] for one in found.settings] == [0, 4, 3, 5, 6, 7, 8]
     assert found.best_params == {"x": 7}
     assert found.scores.tolist() == [49, 9, 16, 4, 1, 0, 1]
     assert found.curves.shape == (7, 1)
+    assert climbed(tune, [{"x": 0}, {"x": 4}], neighbours, 1).best_params == {"x": 5}

@@ -58,8 +58,8 @@ ALL_STEPS = tuple(0.05 * 2.0**power for power in range(-4, 7))
 WEIGHTS = ((1e-3, 1e-3), (0.01, 0.01), (0.1, 0.1), (1.0, 0.1), (10.0, 0.1))
 DECAYS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
 """All values of eta_l, of the pairs (lambda_3, eta_r), and of lambda_1 = lambda_2, in FLUTE's search."""
-FIRST_WEIGHTS, FIRST_DECAYS = (0.1, 0.1), (0.0, 1e-3, 0.01, 0.1)
-"""Values with which FLUTE's search begins."""
+FIRST_DECAYS = (0.0, 1e-3, 0.01, 0.1)
+"""Decays with which FLUTE's search begins, beside the middle one of the weights."""
 NAMES = ("step_size", "collapse_penalty", "server_step_size", "feature_penalty", "head_penalty")
 
 
@@ -148,8 +148,9 @@ class Contest(ABC):
     @property
     def begin(self) -> list[dict[str, float]]:
         """The settings with which FLUTE's search begins."""
-        weights = (0.0, 0.0) if self.method in (NO_NC, NO_NC_STAR) else FIRST_WEIGHTS
-        return [setting(step, weights, decay) for step in self.steps[::2] for decay in FIRST_DECAYS]
+        _, weights, _ = self.axes
+        middle = weights[len(weights) // 2]
+        return [setting(step, middle, decay) for step in self.steps[::2] for decay in FIRST_DECAYS]
 
     def neighbours(self, of: dict[str, float]) -> list[dict[str, float]]:
         """Return the settings that differ from one of FLUTE's by one value, the next smaller or larger one."""

@@ -54,9 +54,6 @@ FAR_START = 0.97
 THIN = (0.0, "dim = rank + {}: the few directions beside B* fluctuate more than Gaussian ones")
 """Limit of the numbers of directions that `few_directions` returns."""
 
-FEW = (0.0, "n_samples = {} is at most rank + 3: few and rare rounds dominate the means")
-"""Limit of the numbers of samples that `few_samples` returns."""
-
 FEWER = 12
 """Number of participants below which gradient heads are predicted for smaller fluctuations only."""
 
@@ -155,10 +152,6 @@ class InRounds(FedRepLaw):
         """Return a note on runs of engine "chain"."""
         return chain_notes(self.run.job)
 
-    def few_samples(self) -> dict[str, float]:
-        """Return n_samples as a fact if heads have no fourth moments."""
-        return {"few": float(self.run.fewest)} if self.run.fewest <= self.run.algorithm.rank + 3 else {}
-
     def few_directions(self, most: int) -> dict[str, float]:
         """Return the number of directions beside a single column of B* as a fact if they are at most `most`."""
         beside = self.run.job.sizes.dim - self.run.algorithm.rank
@@ -251,7 +244,7 @@ class UnderParameterised(TrialByTrial):
             0.9,
             "chance changes the part of B outside U_k by {}, above {}: single rounds may be off by a factor of 2",
         ),
-        "few": FEW,
+        "few": (0.0, "n_samples = {} is at most rank + 3: few and rare rounds dominate the means"),
     }
     participants = 6
     far = 0.93
@@ -266,7 +259,9 @@ class UnderParameterised(TrialByTrial):
         found = under_parameterized_evolution(trial.W, rank=run.algorithm.rank, **run.setting, **trial.start("U"))
         pull = float(np.linalg.norm(trial.W, 2) ** 2 / len(trial.W) * np.max(run.steps, initial=0.0))
         facts = {"pull": pull, "chance": float(found.chance.max())}
-        return Curves(found.distance, facts=facts | self.few_samples())
+        if run.fewest <= run.algorithm.rank + 3:
+            facts["few"] = float(run.fewest)
+        return Curves(found.distance, facts=facts)
 
     def floor(self) -> Quantity:
         """Return the stationary distance."""

@@ -288,7 +288,7 @@ def _ditto(algorithm: Ditto, batch: ExplicitBatch, step: float) -> AffineRound:
     for _ in range(algorithm.local_steps):
         local = local - step * slope(theta + local)
     A, _ = _normal(batch)
-    seen = np.broadcast_to(_span_of_all(A), A.shape) if algorithm.penalty > 0 else A  # theta pulls v
+    seen = np.broadcast_to(A.sum(axis=0), A.shape) if algorithm.penalty > 0 else A  # theta pulls v
     return AffineRound(local, own, served, A, seen)
 
 

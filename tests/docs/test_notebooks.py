@@ -95,7 +95,8 @@ def check_6(lf, rounds, floors, ITERATIVE, ONE_ROUND, ends, SAME, last, apart):
     fedrep, fast, slow = floors.values()
     assert fast > 2 * fedrep > 2 * slow
     compared = {type(algorithm).__name__ for algorithm in (ITERATIVE | ONE_ROUND).values()}
-    assert {"ScaledFedRep", "FedRep", "FLUTE", "FedAvg", "PooledLeastSquares", "LocalOnly", "Oracle"} <= compared
+    representations = {"ScaledFedRep", "FedRep", "FedRepShortcut", "FedPer", "LGFedAvg", "FedRoD", "FLUTE"}
+    assert compared == {*representations, "FedAvg", "Personalized", "PooledLeastSquares", "LocalOnly", "Oracle"}
     assert SAME[0] == "FLUTE"
     assert apart.sum() == 1
     assert (last[0, apart] < 0.2 * last[1:, apart]).all()

@@ -28,7 +28,9 @@ R = TypeVar("R")
 def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
     """Return ``A_i = X_i'X_i/m_i`` (T, p, d, d) and ``b_i = X_i'y_i/m_i`` (T, p, d) of rows (T, p, m, d)."""
     m = counts[..., None]
-    return X.mT @ X / m[..., None], (y[..., None, :] @ X)[..., 0, :] / m
+    A, b = X.mT @ X, (y[..., None, :] @ X)[..., 0, :]
+    A /= m[..., None]  # in place, because A may be as large as the samples
+    return A, b / m
 
 
 def _pooled_rows(X: Array, y: Array, scale: Array) -> tuple[Array, Array]:

@@ -19,9 +19,8 @@ def dask_executor(address: str) -> Iterator[Executor]:
     try:
         client = Client(address, timeout=10)
     except Exception as error:  # any server may answer at the address
-        raise UsageError(
-            f"--dask {address} must be the address of a Dask scheduler ({' '.join(str(error).split())})"
-        ) from None
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"--dask {address} must be the address of a Dask scheduler ({reason})") from None
     with client:
         yield client.get_executor(pure=False)
 

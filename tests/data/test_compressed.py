@@ -145,6 +145,17 @@ def test_fixed_samples_beyond_many_values_hold_only_pseudo_samples():
     assert (batch.counts == 1e6).all()
 
 
+def test_gradients_of_fixed_samples_hold_the_factors_and_the_normal_equations_once():
+    n, d, m = 200, 100, 133
+    algorithm, problem = lf.FLUTE(rank=2, step_size=0.01), shared(n=n, d=d)
+    tracemalloc.start()
+    simulate(algorithm, problem, lf.FixedSamples(m), n_rounds=3, engine="compressed", trials=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    floats = n * ((d + 1) * (d + 1) + d * (d + 1))
+    assert floats < peak / 8 < 1.2 * floats
+
+
 def test_fresh_samples_are_compressed_to_one_more_than_the_dimension():
     batch = batch_of("compressed", shared(n=20, d=50), lf.FreshSamples(10**6), trials=1)
     assert batch.X.shape == (1, 20, 51, 50)

@@ -24,7 +24,7 @@ from tests.arguments import DATA, FEDREP, METHODS, ODD, PROBLEM, PROBLEM_KINDS, 
 if not hasattr(os, "fork"):
     pytest.skip("the calls run in forked processes", allow_module_level=True)
 
-SECONDS, BYTES = 5, 4 << 30
+SECONDS, BYTES = 20, 4 << 30
 MATRIX = np.array([[1, 2]]).view(np.matrix)
 MUCH = re.compile(
     r"(trials|rounds|steps?|iterations|epochs|resamples|max_pending|budget|batch|clients|classes|samples|dim)=\d{6}"

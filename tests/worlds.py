@@ -15,6 +15,7 @@ all generic tests then run it. The loop over clients that it is compared with is
 has samples for both. Sizes are n = 6 clients, d = 9 and k = r = 2 unless others are given.
 """
 
+import math
 import dataclasses
 import inspect
 from collections.abc import Collection
@@ -345,7 +346,12 @@ LEARNERS: dict[str, Learner] = {
     "PrivateFedRep, clipped, noise": Learner(
         lf.PrivateFedRep, {"clip": 0.5, "message_noise_std": 0.1}, sent=30, lacks={"rotation"}
     ),
-    "CompressedFedRep": Learner(lf.CompressedFedRep, {"kept_share": 0.2}, sent=(30, 12), lacks={"clients", "rotation"}),
+    "CompressedFedRep": Learner(
+        lf.CompressedFedRep,
+        {"kept_share": 0.2},
+        sent=(30, 6 * (1 + math.log2(30) / 32)),
+        lacks={"clients", "rotation"},
+    ),
     "CompressedFedRep, shared mask": Learner(
         lf.CompressedFedRep,
         {"kept_share": 0.2, "shared_mask": True, "disjoint_samples": True},

@@ -70,7 +70,9 @@ def test_fig2_judges_take_heads_for_what_they_are(cosine, is_half):
     }
     yes, no = (Verdict.SUPPORTED, Verdict.NOT_SUPPORTED) if is_half else (Verdict.NOT_SUPPORTED, Verdict.SUPPORTED)
     assert found["Trained locally, the two heads of a client are opposite"] is Verdict.SUPPORTED
-    assert found["Trained together, the heads differ from heads trained locally"] is yes
+    assert (
+        found["Trained together, the cosine of a client's two heads differs from that of heads trained locally"] is yes
+    )
     assert found["Trained together, the two heads of a client have the cosine -1/2"] is yes
     assert found["Without any penalty NC, one head for all classes has the cosine -1/2"] is yes
     assert found["Trained together, the cosine of a client's two heads is -1, as in the limit of (54)"] is no

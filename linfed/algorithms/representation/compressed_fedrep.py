@@ -19,7 +19,7 @@ from linfed.data.batch import Batch, Fit
 from linfed.numerics.streams import TrialRandom
 
 BITS = 32
-"""Bits of a float in the count of quantised messages, as in the QSGD paper."""
+"""Bits of a float in the counts of messages, as in the QSGD paper."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +69,9 @@ class CompressedFedRep(FedRep):
     without loss in ``d + k`` floats. The server then sees the heads.
 
     `communication` counts the expected floats that a participant sends: each kept entry is one float. With independent
-    masks its index is another float, and a message is never longer than ``d k``. A shared mask needs no index, because
-    the server draws it. A mask from a seed that the server knows would need none either. A quantised message has its
-    norm and ``d k log2(2 levels + 1)`` bits, of which 32 count as one float.
+    masks its index has ``log2(d k)`` bits more, of which 32 count as one float, and a message is never longer than
+    ``d k``. A shared mask needs no index, because the server draws it. A mask from a seed that the server knows would
+    need none either. A quantised message has its norm and ``d k log2(2 levels + 1)`` bits.
 
     **Deviations**: the papers compress other algorithms' gradients. QSGD also has a variable-length code, which is not
     counted here.
@@ -133,7 +133,8 @@ class CompressedFedRep(FedRep):
         if self.kept_share is None:
             assert self.levels is not None
             return Communication(down, 1.0 + entries * math.log2(2 * self.levels + 1) / BITS)
-        return Communication(down, entries * min(1.0, self.kept_share * (1 if self.shared_mask else 2)))
+        index = 0.0 if self.shared_mask else math.log2(entries) / BITS
+        return Communication(down, entries * min(1.0, self.kept_share * (1.0 + index)))
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the number of floats in one trial's state and temporary arrays, with the messages."""

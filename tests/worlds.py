@@ -15,9 +15,9 @@ all generic tests then run it. The loop over clients that it is compared with is
 has samples for both. Sizes are n = 6 clients, d = 9 and k = r = 2 unless others are given.
 """
 
-import math
 import dataclasses
 import inspect
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any

@@ -296,7 +296,7 @@ def enough(rule: str, sentence: str) -> c.Claim:
     """Return the claim that the m of a rule is sufficient with a constant of 1."""
     return c.Claim(
         sentence,
-        PAPERS[rule][1].adding(f"the 1 is {c.OWN_THRESHOLD}"),
+        c.OWN_THRESHOLD.adding(f"the 1 is in place of the unnamed constant in {PAPERS[rule][1]}", ": "),
         c.measured(HOLDS, constant, c.at_most(1.0)),
         table="rules",
         where=c.of(rule=rule),

@@ -157,7 +157,9 @@ ASKS = c.cite("FedRep paper, Theorem 1", "Suppose that m >= c(kappa^4 k^3 log(rn
 CLAIMS = (
     c.Claim(
         "C = 1 is sufficient for the theorem's failure probability in the first round, k = 1",
-        ASKS.adding(f"the 1 is {c.OWN_THRESHOLD}, the distribution of the first round is {c.OWN_PREDICTION}"),
+        c.OWN_THRESHOLD.adding(f"the 1 is in place of the unnamed c in {ASKS}", ": ").adding(
+            f"the distribution of the first round is {c.OWN_PREDICTION}"
+        ),
         c.measured(
             "smallest constant with which a first round fails no more often, by importance sampling",
             constant,

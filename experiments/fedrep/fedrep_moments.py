@@ -210,19 +210,14 @@ known = c.only(lambda row: not row["censored"])
 CLAIMS = (
     *(
         c.Claim(
-            f"The smallest m of the moments grows at most like {term}: in {letter}",
-            MOMENTS_SUFFICE.adding(f"compared with {words}; {TOLERANCE}"),
+            f"The smallest m of the moments grows at most like k^2 d/n: in {letter}",
+            c.reading(MOMENTS_SUFFICE.adding(f"compared with the term k^2 d/n of Theorem 1 alone; {TOLERANCE}")),
             c.power_law("m ~ n^a d^b k^c", name, power, 0.1, "at most"),
             where=(c.of(method=MOMENTS), known),
             setting="{points} settings, distance {delta:g}",
             theorem=False,
         )
-        for name, letter, power, term, words in (
-            ("a", "n", -1.0, "k^2 d/n", "the term k^2 d/n of Theorem 1"),
-            ("b", "d", 1.0, "k^2 d/n", "the term k^2 d/n of Theorem 1"),
-            ("c", "k", 2.0, "k^2 d/n", "the term k^2 d/n of Theorem 1"),
-            ("c", "k", 1.0, "k d/n", "the term k d/n that (11) prints"),
-        )
+        for name, letter, power in (("a", "n", -1.0), ("b", "d", 1.0), ("c", "k", 2.0))
     ),
     c.Claim(
         "Half of the estimates by the moments reach the distance with Theorem 1's m, c = 1",

@@ -106,7 +106,8 @@ def cells(quick: bool) -> dict[str, list[NewClient]]:
 
 # --- claims --------------------------------------------------------------------------------------------------
 
-THETA = c.cite(
+theta = partial(
+    c.cite,
     "FedRep paper, section 1",
     "its sample complexity scales only as Theta(k log(1/[eps])) to have no more than [eps] error in accuracy",
 )
@@ -129,13 +130,14 @@ def grows(size: Callable[[lf.Table], float], text: str, groups: c.Over, setting:
     return [
         c.Claim(
             f"A new client's samples grow {words} {text}",
-            THETA.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
+            source.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
             c.measured("power between the two ends", partial(power, size), required),
-            where=FOUND,
+            where=(c.of(how=how), FOUND),
             over=groups,
             setting=setting,
         )
         for words, required in (("at most like", c.at_most(1.25)), ("like", c.near(1.0, 0.25)))
+        for source, how in ((theta(), [EXACT, FRESH]), (theta(asked_of="labels with noise"), NOISY))
     ]
 
 

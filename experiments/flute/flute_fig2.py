@@ -41,7 +41,8 @@ from linfed.statistics.intervals import median_interval
 SUMMARY = "FLUTE paper, Figure 2: heads of three clients that hold two of three classes, trained locally and together"
 HEADLINES = (
     {"claim": "Trained locally, the two heads of a client are opposite"},
-    {"claim": "Trained together, the heads differ from heads trained locally"},
+    {"claim": "Trained together, the cosine of a client's two heads differs from that of heads trained locally"},
+    {"claim": "Trained together, the cosine of a head and its feature differs from that of heads trained locally"},
 )
 CAPTIONS = {
     "": "Angle between the two heads of each client. Markers: median over trials if a class is one point, with its "
@@ -210,9 +211,9 @@ def off(column: str, wanted: float, tolerance: float) -> c.Statistic:
     return c.median(lambda row: np.abs(row[column] - wanted).max(axis=1), words, c.at_most(tolerance))
 
 
-def judge_apart(one: lf.Table, other: lf.Table, **fields: Any) -> c.Finding:
-    """Judge how far the cosines of two objectives are apart."""
-    return lf.statistics.judge(median_interval(np.abs(one["cosine"] - other["cosine"]).min(axis=1)), **fields)
+def judge_apart(column: str, one: lf.Table, other: lf.Table, **fields: Any) -> c.Finding:
+    """Judge how far a cosine is apart between two objectives."""
+    return lf.statistics.judge(median_interval(np.abs(one[column] - other[column]).min(axis=1)), **fields)
 
 
 HALF = off("cosine", -0.5, ROUGH)
@@ -229,13 +230,14 @@ CLAIMS = (
     asked("Trained locally, the two heads of a client are opposite", OPPOSITE, LOCAL, off("cosine", -1.0, CLOSE)),
     *(
         c.Claim(
-            "Trained together, the heads differ from heads trained locally",
-            source,
-            c.compared(APART_WORDS, TOGETHER, LOCAL, judge_apart, c.at_least(APART), by="objective"),
+            f"Trained together, the {NAMES[column]} differs from that of heads trained locally",
+            source.adding(f"asked of the {NAMES[column]}"),
+            c.compared(APART_WORDS, TOGETHER, LOCAL, partial(judge_apart, column), c.at_least(APART), by="objective"),
             where=c.of(kind=kind),
             over=c.each("kind"),
             setting="{kind}",
         )
+        for column in ("cosine", "with_feature")
         for source, kind in ((quoted(DIFFERENT), PAPERS), (quoted(DIFFERENT, asked_of=ELSEWHERE), NO_BIASES))
     ),
     *(

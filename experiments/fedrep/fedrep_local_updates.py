@@ -11,7 +11,7 @@ tiny step sizes. FedAvg also runs at one step size for all K. The simplest compe
 clients, which no averaged model can beat.
 
 **Deviations**: the paper gives no step size and no K for a linear model. Its section 5.2 varies K on images, with deep
-networks.
+networks. As there, runs have equal numbers of rounds, so K = 10 takes up to ten times the gradients of K = 1.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, sections 1 and 5.2, Figures 1 and 5; Collins, Hassani,
 Mokhtari and Shakkottai 2022, for FedAvg with several local updates.

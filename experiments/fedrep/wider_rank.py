@@ -232,11 +232,15 @@ CLAIMS = (
         c.within(0.95, 1.05),
         where=c.of(method=SPLIT),
     ),
-    Forgets(
-        "The extra directions lose more than half of their length",
-        PAPER,
-        c.median(lambda row: row["length"][:, -1], "final length divided by the initial one, median over trials"),
-        c.at_most(0.5),
+    *(
+        Forgets(
+            "The extra directions lose more than half of their length",
+            source,
+            c.median(lambda row: row["length"][:, -1], "final length divided by the initial one, median over trials"),
+            c.at_most(0.5),
+            where=c.of(method=methods),
+        )
+        for source, methods in ((PAPER, SPLIT), (c.OWN_THRESHOLD, [SAME, FREE]))
     ),
 )
 

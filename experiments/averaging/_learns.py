@@ -66,21 +66,33 @@ class Population(Setting):
         """Return the problem with given heads."""
         return lf.GivenTruth(B=np.eye(self.dim, self.rank), W=W)
 
-    def best_step(self, steps: Sequence[float], n_rounds: int) -> tuple[float, dict[str, Any]]:
-        """Return the best step size on separate trials, and whether it is at the edge of the grid, as a column."""
+    def best_step(self, steps: Sequence[float], n_rounds: int, level: float = 0.0) -> tuple[float, dict[str, Any]]:
+        """Return the best step size on separate trials, and whether it is at the edge of the grid, as a column.
+
+        The best step size has the smallest final distance; with a level, the fewest rounds to this distance.
+        """
+        options: dict[str, Any] = {"record_every": n_rounds}
+        if level:
+            options = {"score": lf.RoundsTo(level)}
         problem = self.problem(replace(self, trials=5, seed=self.seed + 1).heads())
         data, candidates = lf.GivenSamples.population(problem, trials=5), [self.algorithm(step) for step in steps]
-        tuning = tune(
-            candidates, problem, data=data, n_rounds=n_rounds, record_every=n_rounds, trials=5, seed=self.seed
-        )
+        tuning = tune(candidates, problem, data=data, n_rounds=n_rounds, trials=5, seed=self.seed, **options)
         return steps[tuning.best], {"at_grid_edge": tuning.columns()["at_grid_edge"]}
 
     def follow(
-        self, algorithm: lf.Algorithm, W: Array, n_rounds: int, contraction: Array | None, participation: float = 1.0
+        self,
+        algorithm: lf.Algorithm,
+        W: Array,
+        n_rounds: int,
+        contraction: Array | None,
+        participation: float = 1.0,
+        *,
+        every_round: bool = False,
     ) -> dict[str, Any]:
         """Return distances and rates with their predictions, and the smallest distance of a span.
 
-        The initial B and the mean regressor generate the span.
+        The initial B and the mean regressor generate the span. The curves have about 150 rounds. The rounds to a
+        distance are among these; if `every_round` is True, among all rounds.
         """
         problem, trials = self.problem(W), len(W)
         data = lf.GivenSamples.population(problem, trials=trials)
@@ -88,7 +100,8 @@ class Population(Setting):
             lf.simulate, algorithm, problem, data=data, trials=trials, seed=self.seed, metrics=["subspace_distance"]
         )
         start = run(n_rounds=0).final.array("B")
-        result = run(n_rounds=n_rounds, participation=participation, record_every=max(1, n_rounds // 150))
+        apart = max(1, n_rounds // 150)
+        result = run(n_rounds=n_rounds, participation=participation, record_every=1 if every_round else apart)
         kept = result.rounds <= n_rounds  # without a final step, which does not change B
         at, distance = result.rounds[kept], result.metrics["subspace_distance"][:, kept]
         when = at.astype(float)
@@ -100,9 +113,10 @@ class Population(Setting):
         if contraction is not None:
             predicted = lf.theory.contracted_distance(start, B_star, contraction, at)
             law = -np.log(np.abs(np.linalg.eigvals(contraction)).max(axis=-1))
+        shown = (at % apart == 0) | (at == n_rounds)
         return {
-            "distance": lf.LabeledArray(distance, round=at),
-            "predicted": lf.LabeledArray(predicted, round=at),
+            "distance": lf.LabeledArray(distance[:, shown], round=at[shown]),
+            "predicted": lf.LabeledArray(predicted[:, shown], round=at[shown]),
             "end": nan_as_worst(distance[:, -1]),
             "reached": first_round_below(when, distance, CLOSE),
             "reached_law": first_round_below(when, predicted, CLOSE),

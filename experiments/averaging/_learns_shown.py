@@ -15,24 +15,28 @@ from linfed.statistics import judge_smaller
 from linfed.statistics.intervals import Measured, binomial_share, median_interval
 
 from . import _maml
-from ._fedavg import BEST, EQUAL, LARGE, SAME, SAMPLED, SEVERAL
+from ._fedavg import BEST, EQUAL, LARGE, SAME, SAMPLED, SEVERAL, TUNED
 from ._learns import CLOSE
 
-FEDAVG_LOOKS: dict[str, Look] = shades(SEVERAL) | {
-    SAME: ("#CC6677", "v", "-."),
-    LARGE: ("#44AA99", "s", "--"),
-    BEST: ("#AA4499", "D", ":"),
-    SAMPLED: ("#332288", "P", "-"),
-    EQUAL: ("#999933", "d", "--"),
-    "K = 10": ("#44AA99", "s", "-"),
-}
+FEDAVG_LOOKS: dict[str, Look] = (
+    shades(SEVERAL)
+    | dict(zip(TUNED, shades(SEVERAL).values(), strict=True))
+    | {
+        SAME: ("#CC6677", "v", "-."),
+        LARGE: ("#44AA99", "s", "--"),
+        BEST: ("#AA4499", "D", ":"),
+        SAMPLED: ("#332288", "P", "-"),
+        EQUAL: ("#999933", "d", "--"),
+        "K = 10": ("#44AA99", "s", "-"),
+    }
+)
 
 META_LOOKS: dict[str, Look] = {
     "ANIL, first order": ("#332288", "o", "-"),
     "ANIL, exact": ("#88CCEE", "s", "--"),
     "MAML, first order": ("#CC6677", "^", "-."),
     "MAML, exact": ("#AA4499", "D", ":"),
-    _maml.SMALL: ("#661100", "v", ":"),
+    "MAML, first order, alpha B'B = 0.5": ("#661100", "v", ":"),
     _maml.AVERAGE: ("#999933", "v", "--"),
     _maml.BEST: ("#44AA99", "d", "-."),
     _maml.LONG: ("#888888", "P", ":"),
@@ -68,6 +72,12 @@ def draw_shares(ax: Any, part: lf.Table, x: str, look: Look, label: str) -> None
 def recovered(row: lf.Table) -> Mask:
     """Return for each trial whether its final distance is below 1e-4."""
     return np.asarray(row["end"] < CLOSE)
+
+
+def with_scale(row: Any) -> str:
+    """Return the method of a row, with the scale of its initial B unless ``alpha B'B = I``."""
+    method, scale = row["method"], row["scale"]
+    return f"{method}, alpha B'B = {scale:g}" if scale != 1.0 else str(method)
 
 
 # --- claims --------------------------------------------------------------------------------------------------

@@ -21,30 +21,34 @@ META: dict[str, tuple[type[lf.ANIL], bool]] = {
 AVERAGE, BEST, LONG = "average loss", "average loss, best step", "average loss, 10 times the rounds"
 DRAWN = "average loss, a tenth of the clients"
 RIVALS = (AVERAGE, BEST, LONG, DRAWN)
-FEDREP, SMALL = "FedRep", "MAML, first order, a tenth of the step"
+FEDREP = "FedRep"
 RANDOM, NEAR = "random start", "start at distance 0.5"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meta(Population):
-    """One method at population losses; alpha is the clients' step size, and beta the server's."""
+    """One method at population losses; alpha is the clients' step size, and beta the server's.
 
-    method: str = lf.choice((*META, AVERAGE, BEST, LONG, DRAWN, FEDREP, SMALL))
+    `scale` is ``alpha B'B`` at the start.
+    """
+
+    method: str = lf.choice((*META, AVERAGE, BEST, LONG, DRAWN, FEDREP))
     alpha: float = 0.2
     beta: float = 0.2
+    scale: float = 1.0
     n_rounds: int = 900
     start: str = lf.choice((RANDOM, NEAR), RANDOM)
     steps: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6)  # of the average loss
 
     def algorithm(self, step: float) -> lf.Algorithm:
         """Return the method at a step size of the server."""
-        length = 1.0 if self.method == FEDREP else self.alpha**-0.5
+        length = 1.0 if self.method == FEDREP else (self.scale / self.alpha) ** 0.5
         init: Any = self.near(0.5) * length if self.start == NEAR else ScaledSubspace(length)
         if self.method == FEDREP:
             return lf.FedRep(rank=self.rank, step_size=self.alpha * step, init=init)
         if self.method in RIVALS:
             return lf.FedAvg(rank=self.rank, step_size=step, init=init)
-        kind, hessian = META[self.method.removesuffix(", a tenth of the step")]
+        kind, hessian = META[self.method]
         return kind(rank=self.rank, step_size=step, adaptation_step_size=self.alpha, hessian=hessian, init=init)
 
     def near(self, distance: float) -> Array:
@@ -57,10 +61,8 @@ class Meta(Population):
     def run(self) -> dict[str, Any]:
         """Return the distances and rates with their predictions."""
         W, step, rounds, columns = self.heads(), self.beta, self.n_rounds, dict[str, Any]()
-        if self.method in (LONG, SMALL):
+        if self.method == LONG:
             rounds *= 10
-        if self.method == SMALL:
-            step /= 10
         if self.method == BEST:
             step, columns = self.best_step(self.steps, rounds)
         C = None

@@ -5,6 +5,8 @@ standard deviation 0.3, and the local steps are full-gradient steps of one commo
 ``sqrt(1 - h^2) c + h z_i``, with c and z_i random of length about 1: h is the heterogeneity. The base setting has K = 5
 local steps, 5 of 20 clients in a round, and h = 1. K, the number of participants, h and the counts (5 to 35 samples,
 weights in proportion) are varied one at a time. All algorithms run on the same data sets with the same participants.
+ClusterFedVARP and FedSCAVAR have five clusters, with client i in cluster i mod 5. These clusters ignore the clients'
+data, except in one setting: there the clients of a cluster have one ground truth, with ``z_(i mod 5)`` for z_i.
 
 Measured are the distances of the server's model from the global least-squares solution, and from the algorithm's own
 limit. The limit of FedAvg, FedProx, FedVARP and ClusterFedVARP is the fixed point of FedAvg with full participation
@@ -63,6 +65,7 @@ REDUCED = {
             and row["participants"] > 2
             and row["local_steps"] > 1
             and "," not in row["method"]
+            and not row["alike"]
             else ("reached", "to_best", "to_own")
         ),
     }
@@ -70,6 +73,7 @@ REDUCED = {
 
 COUNTS = (*range(5, 36, 2), *(35,) * 4)
 """Samples of the 20 clients, if they have unequally many."""
+CLUSTERS = 5
 STEP = 0.1
 AVG, PROX, SCAFFOLD, VARP, CLUSTER = ("FedAvg", "FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP")
 ROLEX, SCAVAR, SINGLE, PRINTED = ("FedRolex", "FedSCAVAR", "FedAvg, K = 1", "SCAFFOLD, printed weights")
@@ -101,9 +105,9 @@ METHODS: dict[str, tuple[type[lf.Algorithm], dict[str, Any]]] = {
     SCAFFOLD: (lf.SCAFFOLD, {}),
     PRINTED: (PrintedScaffold, {}),
     VARP: (lf.FedVARP, {}),
-    CLUSTER: (lf.ClusterFedVARP, {"clusters": 5}),
+    CLUSTER: (lf.ClusterFedVARP, {"clusters": CLUSTERS}),
     ROLEX: (lf.FedRolex, {"model_share": 0.5}),
-    SCAVAR: (lf.FedSCAVAR, {"clusters": 5}),
+    SCAVAR: (lf.FedSCAVAR, {"clusters": CLUSTERS}),
 }
 OF_FEDAVG, OF_SCAFFOLD = (AVG, SINGLE, PROX, VARP, CLUSTER), (SCAFFOLD, SCAVAR)
 LEVEL, EXACT = 1e-2, 1e-6
@@ -119,6 +123,7 @@ class Family:
     participants: int = 5
     heterogeneity: float = 1.0
     counts: str = lf.choice(("equal", "unequal"), "equal")
+    alike: bool = lf.choice((False, True), False)  # one ground truth for each cluster
     dim: int = 10
     n_clients: int = 20
     n_samples: int = 20
@@ -130,8 +135,8 @@ class Family:
     @property
     def setting(self) -> str:
         """The varied sizes, as text."""
-        counts = "" if self.counts == "equal" else ", unequal m"
-        return f"K = {self.local_steps}, p = {self.participants}, h = {self.heterogeneity:g}{counts}"
+        more = ", unequal m" * (self.counts != "equal") + ", alike in clusters" * self.alike
+        return f"K = {self.local_steps}, p = {self.participants}, h = {self.heterogeneity:g}{more}"
 
     @property
     def algorithm(self) -> Any:
@@ -144,6 +149,8 @@ class Family:
         """Return a trial's ground truth and samples, equal for all algorithms; fewer samples are a prefix of more."""
         rng = np.random.default_rng((self.seed, trial))
         common, deviations = rng.standard_normal(self.dim), rng.standard_normal((self.n_clients, self.dim))
+        if self.alike:
+            deviations = deviations[np.arange(self.n_clients) % CLUSTERS]
         h = self.heterogeneity
         Phi = (np.sqrt(1.0 - h * h) * common + h * deviations) / np.sqrt(self.dim)
         n, most = self.n_clients, max(*COUNTS, self.n_samples)
@@ -202,7 +209,7 @@ def cells(quick: bool) -> dict[str, list[Family]]:
     base = Family(n_rounds=180, trials=12) if quick else Family()
     varied = [*lf.grid(base, participants=(2, base.n_clients)), replace(base, counts="unequal")]
     varied += lf.grid(base, local_steps=(1, 20)) + lf.grid(base, heterogeneity=(0.0, 0.3))
-    settings = [base] if quick else [base, *varied]
+    settings = [base, *([] if quick else varied), replace(base, alike=True)]
     return {"runs": [cell for setting in settings for cell in lf.grid(setting, method=tuple(METHODS))]}
 
 
@@ -256,6 +263,8 @@ def reached(part: lf.Table, x: str, y: str) -> float:
 EXPECTED = c.Source("own expectation; the source prints the algorithm without a claim", Origin.CONJECTURE)
 several_steps = c.only(lambda row: row["local_steps"] > 1)
 some_clients = c.only(lambda row: row["participants"] < row["n_clients"])
+alike = c.only(lambda row: row["alike"])
+not_alike = c.only(lambda row: not row["alike"])
 has_prediction = c.only(lambda row: 0.0 < row["spread"].min() <= row["spread"].max() < np.inf)
 all_clients = c.only(lambda row: row["participants"] == row["n_clients"])
 OfEach = partial(c.Claim, over=c.each("setting"), setting="{setting}")
@@ -312,7 +321,16 @@ CLAIMS = (
     converges(PRINTED, algorithm(4)),
     OfSome("FedVARP converges closer to its own limit than FedAvg", algorithm(5), nearer("settled", VARP, AVG)),
     OfSome(
-        "ClusterFedVARP converges closer to its own limit than FedAvg", algorithm(6), nearer("settled", CLUSTER, AVG)
+        "ClusterFedVARP converges closer to its own limit than FedAvg",
+        algorithm(6),
+        nearer("settled", CLUSTER, AVG),
+        where=(some_clients, alike),
+    ),
+    OfSome(
+        "ClusterFedVARP with clusters that ignore the clients' data converges closer to its own limit than FedAvg",
+        algorithm(6),
+        nearer("settled", CLUSTER, AVG),
+        where=(some_clients, not_alike),
     ),
     OfSome(
         "ClusterFedVARP stays further from its own limit than FedVARP",

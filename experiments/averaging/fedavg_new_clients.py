@@ -131,9 +131,9 @@ CLAIMS = (
     ),
     OfEach(
         "A few samples of a new client are sufficient",
-        ABSTRACT.adding(f"the number is {c.OWN_THRESHOLD}"),
+        c.OWN_THRESHOLD,
         c.median("error", "median new client's squared error divided by |phi|^2, median over trials", c.at_most(0.1)),
-        where=(c.of(method=BEST), c.only(lambda row: row["new"] > row["rank"] + 1)),
+        where=(c.of(method=BEST), from_rank),
     ),
     c.Claim(
         "More local updates leave a smaller final distance on noisy samples",

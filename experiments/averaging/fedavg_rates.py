@@ -76,11 +76,11 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 CLAIMS = (
     *rate_claims(c.reading("Collins, Hassani, Mokhtari and Shakkottai 2022, abstract; the comparison is ours")),
     c.Claim(
-        "Most runs recover B* from every scale of the initial B",
+        "Most runs recover B* from every scale of the initial B within the given gradient evaluations",
         c.OWN_THRESHOLD,
         c.share(recovered, BELOW, c.MOST),
         table="scales",
         over=c.each_row,
-        setting="K = 5, eta B'B = {scale:g}",
+        setting="K = 5, eta B'B = {scale:g}, {evaluations:,} gradient evaluations",
     ),
 )

@@ -2,10 +2,12 @@
 
 The setting is that of the experiment `maml-learns`, with n = 100 clients. Heads are N(0, diag(1, .., 1, mu^2)) as in
 the source's simulations for the rates, which `linfed.theory.meta_contraction` predicts without a fitted parameter.
-Other runs shift all heads by one vector, from a random start and from distance 0.5.
+Other runs shift all heads by one vector, from a random start and from distance 0.5. The initial B has ``alpha B'B =
+I``. For first-order MAML at the two largest shifts, other runs have a random start with ``alpha B'B = 0.5 I``.
 
-**Deviations**: all sizes, step sizes and thresholds are ours, except for the distribution of the heads. The clients are
-fixed, and all take part in each round.
+**Deviations**: all sizes, step sizes, scales of the initial B and thresholds are ours, except for the distribution of
+the heads. The clients are fixed, and all take part in each round. The source's abstract does not claim that ANIL and
+MAML recover B* for every mean of the heads; we judge it.
 
 References: Collins, Mokhtari, Oh and Shakkottai 2022, "MAML and ANIL provably learn representations".
 """
@@ -20,8 +22,8 @@ import linfed.claims as c
 from linfed.plotting.panels import Figures
 
 from ._learns import CLOSE
-from ._learns_shown import BELOW, META_LOOKS, draw_rates, draw_shares, rate_claims, recovered
-from ._maml import FEDREP, META, NEAR, RANDOM, SMALL, Meta
+from ._learns_shown import BELOW, META_LOOKS, draw_rates, draw_shares, rate_claims, recovered, with_scale
+from ._maml import FEDREP, META, NEAR, RANDOM, Meta
 
 SUMMARY = "MAML and ANIL recover B* exponentially fast: rates over the diversity of the heads, and shifted heads"
 CAPTIONS = {
@@ -58,7 +60,7 @@ def cells(quick: bool) -> dict[str, list[Meta]]:
             for mu in mus
             for name in methods
         ],
-        "shifts": [*shifts, *(replace(one, method=SMALL) for one in last if not quick)],
+        "shifts": [*shifts, *(replace(one, scale=0.5) for one in last)],
     }
 
 
@@ -69,8 +71,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         (axes,) = sheet.axes
         draw_rates(axes[0], rates, META_LOOKS)
         for ax, (start, part) in zip(axes[1:], shifts.groupby("start"), strict=True):
-            for name, rows in part.groupby("method"):
-                draw_shares(ax, rows, "shift", META_LOOKS[name], name if name == SMALL else f"_{name}")
+            for name, rows in part.assign(curve=with_scale).groupby("curve"):
+                look = META_LOOKS.get(name, META_LOOKS[rows.rows[0]["method"]])
+                draw_shares(ax, rows, "shift", look, f"_{name}" if name in META else name)
             ax.set(title=start, xlabel="shift of all heads", ylim=(-0.04, 1.04))
         axes[1].set_ylabel(f"share of runs below {CLOSE:g}")
         sheet.legend(ncols=3)
@@ -79,14 +82,13 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def diverged(row: lf.Table) -> str:
     """Return a note on diverged trials."""
-    return c.diverged_note(row, "this step")
+    return c.diverged_note(row, "this scale of the initial B")
 
 
 def shifted(row: lf.Table) -> str:
     """Return the setting of a run with shifted heads."""
-    one = row.rows[0]
-    _, comma, step = one["method"].partition(", a tenth")
-    return f"{one['start']}, shift {one['shift']:g}{comma}{step}"
+    scale = with_scale(row).removeprefix(row["method"])
+    return f"{row['start']}, shift {row['shift']:g}{scale}"
 
 
 CLAIMS = (
@@ -109,7 +111,7 @@ CLAIMS = (
             c.OWN_THRESHOLD,
             c.share(recovered, BELOW, c.MOST),
             table="shifts",
-            where=c.of(method=[name, f"{name}, a tenth of the step"]),
+            where=c.of(method=name),
             over=c.each_row,
             setting=shifted,
             note=diverged,

@@ -2,9 +2,11 @@
 
 n = 100 clients have fixed samples with noise. Both steps of MAML and ANIL use all samples, or each step uses one half.
 The step sizes are fixed. They hardly change the limits of ANIL, because ``(B, w, alpha)`` and ``(c B, w/c, alpha/c^2)``
-describe equal predictors of the clients.
+describe equal predictors of the clients. B starts at a random subspace with ``alpha B'B = I``. With few samples most
+runs of first-order MAML diverge from this start, so it also starts at ``alpha B'B = 0.5 I``.
 
-**Deviations**: all sizes, step sizes and thresholds are ours. The clients are fixed, and all take part in each round.
+**Deviations**: all sizes, step sizes, scales of the initial B and thresholds are ours. The clients are fixed, and all
+take part in each round.
 
 References: Collins, Mokhtari, Oh and Shakkottai 2022, "MAML and ANIL provably learn representations".
 """
@@ -12,7 +14,7 @@ References: Collins, Mokhtari, Oh and Shakkottai 2022, "MAML and ANIL provably l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +26,7 @@ from linfed.plotting.panels import Figures, bars
 from linfed.statistics import judge, judge_smaller, median_ratio
 
 from ._learns import OnSamples, ScaledSubspace
-from ._learns_shown import META_LOOKS
+from ._learns_shown import META_LOOKS, with_scale
 from ._maml import AVERAGE, FEDREP, META
 
 SUMMARY = "MAML and ANIL on noisy samples: final distance against the samples, with the average loss and FedRep"
@@ -47,6 +49,7 @@ class Sampled(OnSamples):
     method: str = lf.choice((*META, AVERAGE, FEDREP))
     batches: str = lf.choice(("same", "split"), "same")
     alpha: float = 0.1
+    scale: float = 1.0  # alpha B'B at the start
     n_rounds: int = 600
     steps: tuple[float, ...] = (0.2,)
 
@@ -54,7 +57,7 @@ class Sampled(OnSamples):
         """Return the method at a step size."""
         if self.method == FEDREP:
             return lf.FedRep(rank=self.rank, step_size=step, init=ScaledSubspace())
-        init = ScaledSubspace(self.alpha**-0.5)
+        init = ScaledSubspace((self.scale / self.alpha) ** 0.5)
         if self.method == AVERAGE:
             return lf.FedAvg(rank=self.rank, step_size=step, init=init)
         kind, hessian = META[self.method]
@@ -63,23 +66,26 @@ class Sampled(OnSamples):
 
 
 def cells(quick: bool) -> dict[str, list[Sampled]]:
-    """Return all methods on the same samples, and two on halves; quick: small sizes, few trials and one method."""
+    """Return all methods on the same samples, and two on halves; quick: small sizes, few trials, one on halves."""
     base, split = Sampled(method=FEDREP), tuple(META)[:2]
     counts: Sequence[int] = (10, 20, 40)
     if quick:
         base = Sampled(method=FEDREP, n_rounds=60, n_clients=30, dim=6, rank=2, trials=6)
         counts, split = (10, 20), split[:1]
     same = lf.grid(base, n_samples=counts, method=(*META, AVERAGE, FEDREP))
-    return {"samples": same + lf.grid(base, batches=["split"], n_samples=counts, method=split)}
+    halves = lf.grid(base, batches=["split"], n_samples=counts, method=split)
+    smaller_start = replace(base, method="MAML, first order", scale=0.5)
+    return {"samples": [*same, *halves, *lf.grid(smaller_start, n_samples=counts)]}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the final distances against the samples."""
-    with lf.panels(tables["samples"], column="batches", title=lambda name: BOTH[name], sharey=True) as sheet:
+    table = tables["samples"].assign(curve=with_scale)
+    with lf.panels(table, column="batches", title=lambda name: BOTH[name], sharey=True) as sheet:
         for ax, part in sheet:
-            for name, rows in part.groupby("method"):
+            for name, rows in part.groupby("curve"):
                 x, ends = [row["n_samples"] for row in rows], np.minimum(c.stacked(rows, "end"), 1.0)
-                bars(ax, x, ends, META_LOOKS[name], label=name)
+                bars(ax, x, ends, META_LOOKS.get(name, META_LOOKS[rows.rows[0]["method"]]), label=name)
             ax.set(xscale="log", yscale="log")
             ax.set_xticks(x, [str(size) for size in x])
             ax.xaxis.minorticks_off()
@@ -110,7 +116,12 @@ def ratio(row: lf.Table, other: lf.Table, **fields: Any) -> c.Finding:
 
 def diverged(*rows: lf.Table) -> str:
     """Return a note on diverged trials."""
-    return c.join_notes(*(c.diverged_note(row, "this step") for row in rows))
+    return c.join_notes(*(c.diverged_note(row, "this scale of the initial B") for row in rows))
+
+
+def setting(row: lf.Table, *_: lf.Table) -> str:
+    """Return the setting of a row: its method, the scale of its initial B, and its samples."""
+    return f"{with_scale(row)}, m = {row['n_samples']}"
 
 
 OVER_HALF = "final distance divided by the one of half as many, unsplit samples, medians over trials"
@@ -123,7 +134,7 @@ CLAIMS = (
         SMALLER,
         where=noisy,
         over=beside(lambda row: same(row, AVERAGE), method=[*META], batches="same"),
-        setting="{method}, m = {n_samples}",
+        setting=setting,
         note=lambda row, _: diverged(row),
     ),
     c.Claim(
@@ -132,7 +143,7 @@ CLAIMS = (
         c.Statistic("final distance divided by FedRep's, medians over trials", ratio, c.at_most(1.2)),
         where=noisy,
         over=beside(lambda row: same(row, FEDREP), method=[*META], batches="same"),
-        setting="{method}, m = {n_samples}",
+        setting=setting,
         note=lambda row, _: diverged(row),
     ),
     c.Claim(
@@ -142,7 +153,7 @@ CLAIMS = (
         over=beside(
             lambda row: {"method": row["method"], "batches": "split", "n_samples": row["n_samples"]}, batches="same"
         ),
-        setting="{method}, m = {n_samples}",
+        setting=setting,
         note=lambda whole, halves: diverged(halves, whole),
     ),
     c.Claim(

@@ -222,7 +222,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 draw_level(ax, NEAR**power, label=f"distance {NEAR:g}, the target of tuning")
             sheet.label("round", ylabel)
             trials = " or ".join(map(str, table.unique("trials")))
-            sheet.legend(f"{preface}median and 10-90 % of {trials} trials")
+            sheet.legend(f"{preface}median and 10-90 % of {trials} trials", ncols=3)
         figures["" if preset == PAPER else preset] = sheet.figure
     return figures
 

@@ -35,7 +35,7 @@ FEDAVG: dict[str, dict[str, Any]] = {
 }
 """The options of FedAvg under each of its names."""
 
-STEPS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
+STEPS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.4, 2.0)
 """Step sizes that are tried, in the paper's normalisation."""
 
 NOTEBOOK_RIDGE = 1e-5

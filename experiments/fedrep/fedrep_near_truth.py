@@ -139,7 +139,7 @@ def over_predicted(row: lf.Table) -> tuple[float, float, float]:
 
 CLAIMS = (
     c.Claim(
-        "Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n",
+        "Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), with a further term if p < n",
         c.OWN_PREDICTION.adding(f"the range is {c.OWN_THRESHOLD}"),
         c.measured(
             "m at which the angles of single runs neither grow nor shrink, divided by the predicted one", over_predicted

@@ -174,12 +174,19 @@ TARGETS = {
 }
 
 
+def reachable(row: lf.Table, target: str) -> float:
+    """Return a target for all rounds, or for those that a rule averages: it falls like one over their number."""
+    left_out = row["t0"] if row["rule"] in (AVERAGED, BOTH) else 0
+    return float(row[target] * row["n_rounds"] / (row["n_rounds"] - left_out))
+
+
 def over(rule: str, target: str) -> c.Statistic:
     """Return the final mean squared sine of a rule, divided by the best schedule's, or by a column."""
     words = f"final mean squared sine, {rule}, divided by {TARGETS[target]}"
     if target == BEST:
         return c.ratio(end, rule, BEST, words, by="rule", measure=mean_ratio)
-    return c.measured(words, lambda row: mean_ratio(end(row), row[target]), rows=c.of(rule=rule))
+    words += " for as many rounds as it averages" * (rule in (AVERAGED, BOTH))
+    return c.measured(words, lambda row: mean_ratio(end(row), reachable(row, target)), rows=c.of(rule=rule))
 
 
 def asked(panel: str, sentence: str, rule: str, target: str, required: c.Range) -> c.Claim:
@@ -198,13 +205,15 @@ def diverged(*rows: lf.Table) -> str:
 NEAR, ABOVE, BELOW = c.within(0.9, 1.1), c.above(1.0), c.below(1.0)
 NO_STEP = "No step size is the best for all directions: {} stays above the limit"
 GRADIENT = "Heads with one gradient step a round"
+REACHED = "Averaged iterates of a constant step size reach the limit of the averaged rounds"
+REACHED_WITH_HEADS = f"{GRADIENT}, with averaged iterates, reach the bound of known heads in the averaged rounds"
 CLAIMS = (
     asked(EQUAL, "The best schedule reaches the limit of refitted heads", BEST, LIMIT, NEAR),
     asked(EQUAL, "The best schedule has a smaller final angle than every constant step size", CONSTANT, BEST, ABOVE),
     asked(EQUAL, "a/t, with a tuned, is as good as the best schedule", OVER_T, BEST, NEAR),
     asked(EQUAL, "a/(t + t0), with both tuned, is as good as the best schedule", SHIFTED, BEST, NEAR),
-    asked(EQUAL, "Averaged iterates of a constant step size reach the limit", AVERAGED, LIMIT, NEAR),
-    asked(EQUAL, "Fitting the heads less often costs more samples, not fewer", RARELY, LIMIT, ABOVE),
+    asked(EQUAL, REACHED, AVERAGED, LIMIT, NEAR),
+    asked(EQUAL, "Fitting the heads in every tenth round only costs more samples, not fewer", RARELY, LIMIT, ABOVE),
     asked(EQUAL, f"{GRADIENT} get below the limit", REMEMBER, LIMIT, BELOW),
     asked(EQUAL, f"{GRADIENT} reach the bound of known heads", REMEMBER, BOUND, NEAR),
     asked(EQUAL, f"{GRADIENT}, of fixed size, get below the limit", KEPT, LIMIT, BELOW),
@@ -213,9 +222,21 @@ CLAIMS = (
     asked(UNEQUAL, NO_STEP.format("a/(t + t0)"), SHIFTED, LIMIT, ABOVE),
     asked(UNEQUAL, "The final angle of a/(t + t0) is the predicted one", SHIFTED, LIMIT_OF_A, NEAR),
     asked(UNEQUAL, "A matrix step reaches the limit", MATRIX, LIMIT, NEAR),
-    asked(UNEQUAL, "Averaged iterates of a constant step size reach the limit", AVERAGED, LIMIT, NEAR),
+    asked(
+        UNEQUAL,
+        REACHED,
+        AVERAGED,
+        LIMIT,
+        NEAR,
+    ),
     asked(UNEQUAL, f"{GRADIENT} get below the limit", REMEMBER, LIMIT, BELOW),
-    asked(UNEQUAL, f"{GRADIENT}, with averaged iterates, reach the bound of known heads", BOTH, BOUND, NEAR),
+    asked(
+        UNEQUAL,
+        REACHED_WITH_HEADS,
+        BOTH,
+        BOUND,
+        NEAR,
+    ),
     asked(SOME, "The best schedule reaches the limit of refitted heads", BEST, LIMIT, NEAR),
     asked(SOME, "a/(t + t0), with both tuned, is as good as the best schedule", SHIFTED, BEST, NEAR),
     asked(SOME, f"{GRADIENT} get below the limit", REMEMBER, LIMIT, BELOW),

@@ -184,7 +184,7 @@ CLAIMS = (
         for name in (UNIFORM, SAMPLES, PAIRS, INVERSE)
     ),
     Asked(
-        "No weights settle at a smaller error than the best ones at their floor",
+        "None of the other weights, at equal rates, settles at a smaller error than the best ones at their floor",
         c.OWN_PREDICTION,
         c.measured(BETTER, none_better),
         c.at_most(1.05),

@@ -37,8 +37,9 @@ from linfed.search.selection import at_grid_edge
 from linfed.search.tuning import tuning_seed
 from linfed.statistics import judge, median_interval, median_ratio
 from linfed.statistics.gains import lower_median
-from linfed.statistics.intervals import first_round_below, nan_as_worst
+from linfed.statistics.intervals import first_round_below
 
+from ..shared.kept import worst_from
 from ._altmin import ALTGDMIN, ALTMIN, CHEAP, FEDREP, FRESH, HALVES, Setting
 
 SUMMARY = "alternating minimisation (MLLAM): distance against rounds and floats, with FedRep's and AltGDmin's"
@@ -143,9 +144,8 @@ def over_level(distance: Array, mine: Array, noise_std: float) -> Array:
 
 def rounds_to(distance: Array, mine: Array, noise_std: float) -> Array:
     """Return the first round from which on the distance to reach is kept to the end, (trials,); infinite if never."""
-    over = nan_as_worst(over_level(distance, mine, noise_std))
-    worst_later = np.maximum.accumulate(over[:, ::-1], axis=1)[:, ::-1]
-    return first_round_below(np.arange(float(distance.shape[1])), worst_later, 1.0)
+    over = worst_from(over_level(distance, mine, noise_std))
+    return first_round_below(np.arange(float(distance.shape[1])), over, 1.0)
 
 
 def rounds(row: lf.Table, mine: lf.Table) -> Array:

@@ -32,7 +32,7 @@ def test_exact_heads_on_the_same_batch_keep_r_from_shrinking(heads, m, verdict):
     gaps, inverse = judges.same_batch_gaps(lf.iterate(algorithm, problem, engine="explicit", **run), algorithm)
     assert gaps.shape == inverse.shape == (2, 6)
     along = {name: lf.LabeledArray(one, round=range(6)) for name, one in (("gap", gaps), ("inverse", inverse))}
-    identity, shrinking = findings(BOUND, {"same_batch": lf.Table([along | {"heads": "some", "m": m}])})
+    identity, shrinking = findings(BOUND, {"same_batch": lf.Table([along | {"heads": "exact", "m": m}])})
     assert identity.verdict is verdict
     if verdict is Verdict.HOLDS:
         assert gaps.max() < 1e-13

@@ -15,6 +15,8 @@ from linfed._types import Array
 from linfed.algorithms.initial import InitialStart
 from linfed.statistics.intervals import first_round_below, nan_as_worst
 
+from ..shared.kept import worst_from
+
 tune = partial(lf.tune, score="final", ties_within=0.0)
 CLOSE = 1e-4
 """Distance that counts as recovered."""
@@ -118,7 +120,7 @@ class Population(Setting):
             "distance": lf.LabeledArray(distance[:, shown], round=at[shown]),
             "predicted": lf.LabeledArray(predicted[:, shown], round=at[shown]),
             "end": nan_as_worst(distance[:, -1]),
-            "reached": first_round_below(when, distance, CLOSE),
+            "reached": first_round_below(when, worst_from(distance), CLOSE),
             "reached_law": first_round_below(when, predicted, CLOSE),
             "rate": fall(when, distance, 1e-3, 1e-9),
             "law": law,

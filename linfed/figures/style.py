@@ -124,6 +124,7 @@ LABELS: Mapping[str, str] = {
     "LGFedAvg": "LG-FedAvg",
     "GeneralFLUTE": "FLUTE, general",
     "PooledLeastSquares": "pooled least squares",
+    "Algorithm 1, small": "Alg. 1, two step sizes",
 }
 """Labels of methods in legends, if different from their names."""
 

@@ -70,7 +70,6 @@ def test_a_picture_with_a_script_of_its_own_is_that_of_the_script(picture):
 NAMES = {LABELS.get(name, name): name for name in LOOKS}
 NAMES |= {
     "Alg. 1, one step size": "Algorithm 1",
-    "Alg. 1, small shortcut steps": "Algorithm 1, small",
     "FedRep, exact in distribution": "FedRep",
     "FedRep, random initialisation": "FedRep",
     "FedRep, random start": "FedRep",

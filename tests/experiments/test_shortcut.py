@@ -81,13 +81,56 @@ def test_lost_tells_a_root_from_a_straight_line(power, verdict):
     found = []
     for c in cells:
         moves = 0.05 * c.n_samples**power * (1.0 / c.step_size - 0.999) * (1 + 0.01 * np.arange(c.trials))
-        found.append({"lost": 2 * moves - 1, "predicted": 1.0})
+        found.append({"lost": 2 * moves - 1, "predicted": 1.0, "mean_alone": 1.0})
     claims = findings(lost, {"rounds": lf.Table.of(cells, found)})
     grows = [c for c in claims if c.claim == "The rounds until B is lost grow like sqrt(m) on fixed samples"]
     assert len(grows) == 6
     assert {claim.verdict for claim in grows} == {verdict}
     slow = [c for c in claims if "(1 - eta)/eta" in c.claim]
     assert {claim.verdict for claim in slow} == {Verdict.SUPPORTED}
+
+
+def test_lost_asks_only_runs_that_are_long_enough():
+    lost, table = module("shortcut-lost"), committed("shortcut-lost", "rounds")
+    sentence = "(2) to (5) lose a B near B*"
+    settings = [one.setting for one in findings(lost, {"rounds": table}) if one.claim == sentence]
+    assert "fixed samples, start 0.05, eta 0.03, m up to 40" in settings  # predicted: 178 of 600 rounds, 253 at m = 80
+    assert "fresh samples, start 0.3, eta 0.1, m up to 40" in settings  # 133 of 600 rounds, 267 at m = 80
+    short = table.assign(n_rounds=lambda row: 1)
+    assert sentence not in {one.claim for one in findings(lost, {"rounds": short})}
+
+
+def test_convergence_compares_only_what_can_be_compared():
+    convergence, table = module("shortcut-convergence"), committed("shortcut-convergence", "curves")
+
+    def settings(name, rival, table=table):
+        sentence = f"{convergence.NAMES[name]} has a smaller parameter error than {convergence.NAMES[rival]}"
+        return {one.setting: one for one in findings(convergence, {"curves": table}) if one.claim == sentence}
+
+    local = {"m = 10, noise 0", "m = 10, noise 0.1", "m = 40, noise 0.1", "m = 100, noise 0.1"}
+    fixed = local | {"m = 40, noise 0", "m = 100, noise 0"}
+    for name in (convergence.DRAFTED, convergence.TWO_STEPS, convergence.JOINT):
+        assert settings(name, "LocalOnly").keys() == local
+        fresh = {"m = 40, noise 0.1, fresh"} if name == convergence.JOINT else set()
+        assert settings(name, "FedRep").keys() == fixed | fresh
+
+    def scaled(factor):
+        local = table.select(method="LocalOnly")
+        return lf.Table([*local.rows, *(near(row, factor) for row in local.rows)])
+
+    def near(row, factor):
+        error = row[convergence.ERROR]
+        values = lf.LabeledArray(np.asarray(error.values) * factor, **error.axes)
+        return row | {"method": convergence.DRAFTED, convergence.ERROR: values, convergence.DIST: values}
+
+    for factor, verdict in ((0.9995, Verdict.VACUOUS), (0.99, Verdict.SUPPORTED), (1.01, Verdict.NOT_SUPPORTED)):
+        found = settings(convergence.DRAFTED, "LocalOnly", scaled(factor))
+        assert {one.verdict for one in found.values()} == {verdict}
+
+
+def test_two_step_sizes_contain_one():
+    cell = module("shortcut-convergence").Curve()
+    assert {one for one in cell.step_sizes if one <= 1} <= set(cell.shortcut_step_sizes)
 
 
 def test_small_and_large_shortcuts_are_asked_of_two_sizes():

@@ -1,6 +1,8 @@
 """FLUTE against FedRep and FedRep (RI), for Figures 1 and 3 of the FLUTE paper: the claims.
 
-The claims compare numbers of rounds and final errors. Diverged trials have the largest errors.
+The claims compare numbers of rounds and final errors. Diverged trials have the largest errors. The verdict on rounds is
+VACUOUS if the median error of one of the two methods hardly falls. The verdict on final errors is VACUOUS if a median
+error has not converged.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import numpy as np
 
 import linfed as lf
 import linfed.claims as c
+from linfed.numerics.quantiles import quantiles
 from linfed.statistics import gains
 
 from ._flute import FEDREP_RI, FLUTE, RIVALS, TUNED
@@ -19,6 +22,9 @@ from ._flute_compared import WAY
 
 LEVEL = f"rounds_to_{WAY[1]}"
 """The column of rounds on which claims are judged."""
+
+FALLEN = 0.9
+"""Rounds are compared only if both median errors end at most at this share of their initial values: our threshold."""
 
 TIE = 1e-3
 """Final errors within this relative distance count as equal: both runs are at the same stationary point."""
@@ -36,15 +42,16 @@ GAP_SHRINKS = c.cite(
 )
 
 FEWER = (
-    f"share of paired trials with fewer rounds to {100 * WAY[1]:g} % of the way from the initial error to the largest "
-    "final error of the three tuned methods (ties excluded)"
+    f"share of paired trials with fewer rounds to keep {100 * WAY[1]:g} % of the way from the initial error to the "
+    "largest final error of the three tuned methods, among the trials that differ"
 )
 LOWER = (
-    "share of paired trials with the smaller final error "
-    f"(ties excluded: within {100 * TIE:g} %, the same stationary point)"
+    f"share of paired trials with the smaller final error, among the trials that differ by more than {100 * TIE:g} % "
+    "(the others end at the same stationary point)"
 )
 GAIN = (
-    "gain at the smallest k divided by that at the largest; a gain is the competitor's median rounds divided by FLUTE's"
+    "gain at the smallest k divided by the gain at the largest; a gain is the competitor's median rounds to keep the "
+    "level divided by FLUTE's"
 )
 GAP = f"{GAIN.replace('gain at', 'gap at')}, a gap the larger of the two divided by the smaller"
 REDUCTION = "median gain in per cent of the competitor's error (0 for a tie), smallest k minus largest k"
@@ -74,7 +81,7 @@ def order_claims(setting: str, *columns: str, asked_of: str = "") -> tuple[c.Cla
                 c.compared(LOWER, FLUTE, rival, lower_end, c.MOST),
                 over=over,
                 setting=setting,
-                note=end_note(rival),
+                note=lost_against(rival),
             )
             for rival in RIVALS
         ),
@@ -85,14 +92,24 @@ def order_claims(setting: str, *columns: str, asked_of: str = "") -> tuple[c.Cla
 
 
 def fewer_rounds(mine: lf.Table, other: lf.Table, way: float = WAY[1], **fields: Any) -> c.Finding:
-    """Judge fewer rounds than a competitor to a share of the way; trials without a level to reach do not count."""
+    """Judge fewer rounds than a competitor to keep a share of the way; trials without a level to reach do not count."""
+    if reason := no_level_note(mine + other):
+        fields["vacuous"] = reason
     rounds = np.stack([one[f"rounds_to_{way}"] for one in (mine, other)])
     return gains.judge_fewer_rounds(rounds, **fields)
 
 
 def lower_end(mine: lf.Table, other: lf.Table, **fields: Any) -> c.Finding:
-    """Judge final errors below a competitor's; ties are left out."""
+    """Judge final errors below a competitor's, if both have converged; ties are left out."""
+    if reason := c.unsettled_note(mine + other, "error"):
+        fields["vacuous"] = reason
     return gains.judge_lower_end(np.stack([mine["final"], other["final"]]), tie=TIE, **fields)
+
+
+def outer_ranks(table: lf.Table) -> lf.Table:
+    """Return the rows of the smallest and of the largest rank."""
+    ranks = table.unique("rank")
+    return table.select(rank=[min(ranks), max(ranks)])
 
 
 def by_rank(table: lf.Table, rival: str, column: str) -> dict[int, Any]:
@@ -104,24 +121,29 @@ def by_rank(table: lf.Table, rival: str, column: str) -> dict[int, Any]:
 
 
 def more_speed(rival: str, *, signed: bool) -> c.Statistic:
-    """Return FLUTE's gain in rounds at the smallest rank divided by that at the largest; the gap unless `signed`."""
+    """Return FLUTE's gain in rounds at the smallest rank divided by that at the largest; the gap unless `signed`.
+
+    There is no finding if a tuned step size at one of these ranks lies at the edge of the grid.
+    """
 
     def judge(part: lf.Table, **fields: Any) -> c.Finding | None:
         rounds, last = by_rank(part, rival, LEVEL), int(part["round"][-1])
-        if len(rounds) < 2:
+        if len(rounds) < 2 or c.edge_note(outer_ranks(part)):
             return None
-        if np.all(part.select(method=FLUTE)["diverged"]):
-            fields["vacuous"] = LOST
+        if reason := no_level_note(outer_ranks(part)):
+            fields["vacuous"] = reason
         return gains.judge_more_speed(rounds, last, name="k", signed=signed, **fields)
 
     return c.Statistic(GAIN if signed else GAP, judge, c.above(1.0), c.of(method=[FLUTE, rival]))
 
 
 def more_reduction(rival: str) -> c.Statistic:
-    """Return FLUTE's gain in the final error at the smallest rank minus that at the largest."""
+    """Return FLUTE's gain in the final error at the smallest rank minus that at the largest, if all have converged."""
 
     def judge(part: lf.Table, **fields: Any) -> c.Finding | None:
         finals = by_rank(part, rival, "final")
+        if reason := c.join_notes(*(c.unsettled_note(one, "error") for _, one in outer_ranks(part).groupby("rank"))):
+            fields["vacuous"] = reason
         return gains.judge_more_reduction(finals, name="k", tie=TIE, **fields) if len(finals) > 1 else None
 
     return c.Statistic(REDUCTION, judge, c.above(0.0), c.of(method=[FLUTE, rival]))
@@ -131,6 +153,29 @@ def more_reduction(rival: str) -> c.Statistic:
 
 LOST = "FLUTE diverges in every trial"
 """Why nothing of FLUTE can be compared between sizes."""
+
+TUNED_FOR = "step sizes are tuned for the smallest mean of log10 error, not for the fewest rounds"
+"""Caveat on numbers of rounds at tuned step sizes."""
+
+
+def no_level_note(table: lf.Table) -> str:
+    """Return why rounds are not compared: the methods whose median error hardly falls or diverges; empty if none."""
+    notes = []
+    for rank, part in table.groupby("rank"):
+        ends = {one.rows[0]["method"]: quantiles(one["error"])[0][[0, -1]] for one in part}
+        names = [name for name, (first, last) in ends.items() if last > FALLEN * first]
+        if names:
+            whose = " and of ".join(names)
+            notes.append(
+                f"no level to compare at k = {rank}: the median error of {whose} ends above {100 * FALLEN:g} % of its "
+                "initial value"
+            )
+    return c.join_notes(*notes)
+
+
+def tuning_note(part: lf.Table) -> str:
+    """Return the caveat on the criterion of the tuning, for rows at tuned step sizes."""
+    return TUNED_FOR if part.rows[0]["speed"] == TUNED else ""
 
 
 def lost_note(*parts: lf.Table) -> str:
@@ -150,31 +195,29 @@ def lost_against(rival: str) -> Callable[[lf.Table], str]:
 
 
 def gain_note(part: lf.Table) -> str:
-    """Return the caveats on gains over FedRep (RI): whether FLUTE has one at the smallest rank, diverged trials."""
+    """Return the caveats on gains over FedRep (RI): whether FLUTE has one at the smallest rank, and `speed_note`."""
     k, rounds = min(by_rank(part, FEDREP_RI, LEVEL).items(), key=lambda item: item[0])
     mine, other = gains.lower_median(np.nan_to_num(rounds, nan=np.inf))
     none = "" if mine < other else f"FLUTE has no gain at k = {k}: it needs as many rounds, or more"
-    return c.join_notes(none, lost_against(FEDREP_RI)(part))
+    return c.join_notes(none, speed_note(FEDREP_RI)(part))
 
 
-def end_note(rival: str) -> Callable[[lf.Table], str]:
-    """Return the caveats on final errors: runs that have not converged, diverged trials."""
-    return lambda part: c.join_notes(
-        c.unsettled_note(part.select(method=[FLUTE, rival]), "error"), lost_against(rival)(part)
-    )
+def speed_note(rival: str) -> Callable[[lf.Table], str]:
+    """Return the caveats on numbers of rounds: the criterion of the tuning, diverged trials."""
+    return lambda part: c.join_notes(tuning_note(part), lost_against(rival)(part))
 
 
 def rounds_note(part: lf.Table) -> str:
-    """Return the caveats on rounds: another verdict at another share of the way, trials without a level or diverged."""
+    """Return the caveats on rounds: other verdicts at other shares of the way, trials without a level, `speed_note`."""
     mine, other = (part.select(method=method) for method in (FLUTE, FEDREP_RI))
     verdicts = {
         way: fewer_rounds(mine, other, way, claim="-", setting="-", statistic="-", source="-").verdict for way in WAY
     }
     others = (
-        f"to {100 * way:g} % of the way the verdict is {verdict.value}"
+        f"for {100 * way:g} % of the way the verdict is {verdict.value}"
         for way, verdict in verdicts.items()
         if verdict is not verdicts[WAY[1]]
     )
     aimless = np.isnan(mine[LEVEL])
     left_out = f"in {aimless.sum()} of {len(aimless)} trials a tuned method ends above B = 0: no level, left out"
-    return c.join_notes(*others, left_out if aimless.any() else "", lost_against(FEDREP_RI)(part))
+    return c.join_notes(*others, left_out if aimless.any() else "", speed_note(FEDREP_RI)(part))

@@ -241,6 +241,7 @@ def bound(sentence: str, source: c.Source, sweep: str, claimed: float, kind: str
     )
 
 
+MORE_CLIENTS = c.only(lambda row: row["n_clients"] > row["dim"])
 Swept = partial(
     c.Claim,
     where=c.of(sweep=list(SWEEPS)),
@@ -255,7 +256,7 @@ CLAIMS = (
         "n above d",
         0.0,
         "at most",
-        c.only(lambda row: row["n_clients"] > row["dim"]),
+        MORE_CLIENTS,
     ),
     bound(
         "With more dimensions than clients the error grows at most like d^1/2",
@@ -270,12 +271,13 @@ CLAIMS = (
         "In the over-parameterised case the error grows at most like kappa^(5/2)", CONDITIONED, KAPPA, 2.5, "at most"
     ),
     bound(
-        "Without noise the error does not grow with n",
+        "Without noise and with more clients than dimensions the error does not grow with n",
         INDEPENDENT,
         "n, noiseless",
         0.0,
         "at most",
         c.of(noise_std=0.0),
+        MORE_CLIENTS,
     ),
     c.Claim(
         "At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from experiments.flute._flute import FEDREP_RI, FLUTE
+from experiments.flute._flute_compared import WAY, measured
 from linfed.statistics.findings import Verdict
 from linfed.statistics.intervals import clustered_share
 from tests.experiments.judged import committed, computed, module, spoiled, verdicts
@@ -142,6 +144,7 @@ def test_theorem51_settings_are_the_tables_sizes():
     ("rows", "changes", "sentence"),
     [
         ({"sweep": "n above d"}, {"dim": 1000}, "With more clients than dimensions"),
+        ({"sweep": "n, noiseless"}, {"dim": 1000}, "Without noise and with more clients than dimensions"),
         ({"sweep": "d above n"}, {"n_clients": 1000}, "With more dimensions than clients"),
     ],
 )
@@ -150,6 +153,96 @@ def test_theorem51_claims_are_asked_only_of_the_sizes_that_they_name(rows, chang
     claims = [one for one in module("flute-theorem51").CLAIMS if one.sentence.startswith(sentence)]
     assert lf.claims.judged(claims, {"floors": part})
     assert not lf.claims.judged(claims, {"floors": lf.Table([row | changes for row in part.rows])})
+
+
+def test_theorem51_noiseless_claim_leaves_out_few_clients():
+    part = committed("flute-theorem51", "floors").select(sweep="n, noiseless")
+    (claim,) = [one for one in module("flute-theorem51").CLAIMS if one.sentence.startswith("Without noise")]
+    wrong = part.assign(error=lambda row: row["error"] * (100.0 if row["n_clients"] < row["dim"] else 1.0))
+    right, same = (lf.claims.judged([claim], {"floors": one}) for one in (part, wrong))
+    assert right == same
+    assert right[0].verdict is Verdict.HOLDS
+
+
+def test_rounds_count_to_the_first_one_from_which_on_a_level_is_kept():
+    """A curve that crosses its level and returns, one that keeps it, one that rises at the end, one that diverges."""
+    curves = np.array(
+        [
+            [1.0, 0.1, 0.9, 0.1, 0.1],
+            [1.0, 0.1, 0.1, 0.1, 0.1],
+            [1.0, 0.1, 0.1, 0.1, 0.9],
+            [1.0, 0.1, 0.1, np.nan, np.nan],
+        ]
+    )
+    found = measured(curves, np.ones(4), np.full(4, 0.1))
+    for share in WAY:
+        np.testing.assert_array_equal(found[f"rounds_to_{share}"], [3.0, 1.0, np.inf, np.inf])
+    assert np.isnan(measured(curves, np.ones(4), np.ones(4))["rounds_to_0.95"]).all()
+
+
+def compared(curve, rival=None, **columns):
+    """Return rows of Figure 3 at two ranks: all trials of FLUTE and of FedRep (RI) have one curve each."""
+    rows = []
+    for rank in (2, 8):
+        for method, errors in ((FLUTE, curve), (FEDREP_RI, curve if rival is None else rival)):
+            scale, rounds = (1.0, 1.0) if method == FLUTE else (2.0, 11.0 - rank)
+            error = scale * np.array([errors] * 20)
+            rows.append(
+                {"spectrum": "2d/(i+1)", "n_clients": 15, "n_samples": 20, "rank": rank, "speed": "0.03"}
+                | {"method": method, "error": lf.LabeledArray(error, round=range(5)), "final": error[:, -1]}
+                | {"diverged": np.isnan(error[:, -1]), **{f"rounds_to_{way}": np.full(20, rounds) for way in WAY}}
+                | columns
+            )
+    return lf.Table(rows)
+
+
+FALLS, RISES, FLAT = (1.0, 0.5, 0.4, 0.4, 0.4), (1.0, 0.5, 0.4, 0.5, 0.6), (1.0, 0.95, 0.92, 0.92, 0.92)
+LOST = (1.0, *(np.nan,) * 4)
+ROUNDS, LOWER, GAP = (
+    f"FLUTE needs fewer rounds than {FEDREP_RI}",
+    f"FLUTE has a smaller final error than {FEDREP_RI}",
+    f"The gap between the speeds of FLUTE and {FEDREP_RI} shrinks with k",
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "vacuous"),
+    [
+        (compared(FALLS), set()),
+        (compared(RISES), {LOWER}),
+        (compared(FLAT), {ROUNDS, GAP}),
+        (compared(FALLS, rival=FLAT), {ROUNDS, GAP}),
+        (compared(LOST, rival=FALLS), {ROUNDS, GAP}),
+    ],
+)
+def test_fig3_compares_rounds_to_a_real_level_and_converged_errors(rows, vacuous):
+    claims = [one for one in module("flute-fig3").CLAIMS if one.sentence in (ROUNDS, LOWER, GAP)]
+    found = lf.claims.judged(claims, {"runs": rows})
+    assert {one.claim for one in found} == {ROUNDS, LOWER, GAP}
+    for one in found:
+        assert (one.verdict is Verdict.VACUOUS) is (one.claim in vacuous), one
+        if one.claim in vacuous:
+            assert one.vacuous.startswith("not converged" if one.claim == LOWER else "no level to compare at k = ")
+
+
+def test_fig1_does_not_compare_gains_in_errors_that_have_not_converged():
+    (claim,) = [
+        one
+        for one in module("flute-fig1").CLAIMS
+        if one.sentence == f"FLUTE's gain in the final error over {FEDREP_RI} is larger for small k"
+    ]
+    for curve, reason in ((FALLS, ""), (RISES, "not converged: over the second half of the rounds the error of FLUTE")):
+        (found,) = lf.claims.judged([claim], {"runs": compared(curve, variation="main")})
+        assert found.vacuous.startswith(reason)
+        assert (found.verdict is Verdict.VACUOUS) is bool(reason)
+        assert found.vacuous.count("not converged") == bool(reason)
+
+
+def test_fig3_does_not_ask_for_the_gap_at_the_edge_of_the_grid():
+    (claim,) = [one for one in module("flute-fig3").CLAIMS if one.sentence == GAP]
+    (found,) = lf.claims.judged([claim], {"runs": compared(FALLS, speed="tuned")})
+    assert found.note.startswith("step sizes are tuned for the smallest mean of log10 error")
+    assert not lf.claims.judged([claim], {"runs": compared(FALLS, speed="tuned", at_grid_edge="step_size")})
 
 
 @pytest.mark.long

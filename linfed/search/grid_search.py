@@ -86,8 +86,8 @@ class TuningResult(EqualByValue):
     The median of an even number of trials is the lower of the two middle values, as in every figure.
 
     With ``score=lf.RoundsTo(level)``, a setting is stopped in the first recorded round that exceeds the best score,
-    ties included: it can no longer be chosen. Its score is then the number of rounds to the level or, if it has not
-    reached the level, the number of rounds run.
+    ties included: it can no longer be chosen. Its score is then the number of rounds to the level or, if it is
+    above the level, the number of rounds run.
 
     Examples
     --------

@@ -39,9 +39,9 @@ class Race(Tries):
 
     Notes
     -----
-    A setting that has not reached the level has a score of at least the number of rounds so far. If that exceeds the
-    best score, ties included, it cannot be chosen. The best settings run to the end, because one that diverges later
-    has an infinite score; the others then continue.
+    A setting whose last value is above the level has a score of at least the number of rounds so far, and later rounds
+    can only increase the score of the others. If the score exceeds the best one, ties included, a setting cannot be
+    chosen. The best settings run to the end, because their scores may increase; the others then continue.
     """
 
     judge: RoundsTo
@@ -99,7 +99,7 @@ class _Entrant:
         self.score = np.inf
 
     def advance(self, last: int) -> None:
-        """Run all rounds up to `last`, and update the score: infinite before the level is reached."""
+        """Run all rounds up to `last`, and update the score: infinite while the last value is above the level."""
         if self.is_complete:
             return
         self._turns.advance(last)

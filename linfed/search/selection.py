@@ -63,7 +63,7 @@ def check_made_small(metric: object) -> None:
 
 @dataclass(frozen=True)
 class RoundsTo(Configuration):
-    """Score for `tune`: the number of rounds that the curve needs to reach a level.
+    """Score for `tune`: the number of rounds that the curve needs to reach a level and keep it.
 
     Parameters
     ----------
@@ -77,15 +77,17 @@ class RoundsTo(Configuration):
 
     Notes
     -----
-    The score is the round at which the curve first falls to the level. Between two recorded rounds, the logarithm of
-    the curve is interpolated. If the curve never reaches the level, its score exceeds the number of rounds, and
-    increases with the distance to the level.
+    The score is the round from which on the curve stays at or below the level. Between two recorded rounds, the
+    logarithm of the curve is interpolated. If the last value is above the level, the score exceeds the number of
+    rounds, and increases with this value.
 
     Examples
     --------
     >>> import linfed as lf
     >>> lf.RoundsTo(0.1)([0, 1, 2], [1.0, 0.2, 0.05])
     1.5
+    >>> lf.RoundsTo(0.1)([0, 1, 2, 3, 4], [1.0, 0.05, 0.2, 0.05, 0.05])
+    2.5
     """
 
     level: float
@@ -101,11 +103,12 @@ class RoundsTo(Configuration):
                 "RoundsTo requires a metric that is recorded over rounds; a function of the result is measured only at "
                 "the end"
             )
-        logs = np.log10(np.maximum(curve, 1e-300)) - math.log10(self.level)
-        below = np.flatnonzero(logs <= 0)
-        if not below.size:
-            return float(at[-1] * (1.0 + logs.min()))
-        i = int(below[0])
+        values = np.nan_to_num(np.asarray(curve, dtype=float), nan=np.inf, posinf=np.inf)
+        logs = np.log10(np.maximum(values, 1e-300)) - math.log10(self.level)
+        is_above = logs > 0
+        if is_above[-1]:
+            return float(at[-1] * (1.0 + logs[-1]))
+        i = int(np.flatnonzero(is_above).max(initial=-1)) + 1
         return float(at[i] - (logs[i] / (logs[i] - logs[i - 1])) * (at[i] - at[i - 1])) if i else float(at[0])
 
 

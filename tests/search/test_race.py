@@ -118,8 +118,10 @@ def falling(*rounds):
 
 
 NEVER = 1000
-UNDEFINED = np.concatenate([np.where(np.arange(61) == 24, np.nan, falling(20)), falling(22)])
+UNDEFINED = np.concatenate([np.where(np.arange(61) == 16, np.nan, falling(20)), falling(22)])
 """The better setting has no value in the round of a comparison."""
+AWAY = np.concatenate([np.where((np.arange(61) > 25) & (np.arange(61) < 40), 1.0, falling(5)), falling(20), falling(50)])
+"""The first setting reaches the level first and leaves it for some rounds."""
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,7 @@ UNDEFINED = np.concatenate([np.where(np.arange(61) == 24, np.nan, falling(20)), 
         (falling(5, 20, 40), (50, NEVER, NEVER), 0.01, [False, False, True]),  # diverges after it has reached the level
         (falling(5, 20, 40), (3, 60, 60), 0.01, []),
         (UNDEFINED, (NEVER, NEVER), 0.01, [False, True]),
+        (AWAY, (NEVER, NEVER, NEVER), 0.01, [False, False, True]),
         (np.maximum(falling(8, 30), 0.1), (NEVER, NEVER), 0.0, [False, True]),  # reached in the round of a comparison
     ],
 )

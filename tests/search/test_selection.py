@@ -48,7 +48,10 @@ def test_the_score_of_rounds_to_a_level_is_interpolated_and_goes_on_past_the_end
     rounds = np.array([0, 10, 20])
     assert score(rounds, np.array([1.0, 0.1, 0.001])) == pytest.approx(15.0)
     assert score(rounds, np.array([1.0, 0.01, 0.001])) == pytest.approx(10.0)
-    assert score(rounds, np.array([0.005, 0.1, 1.0])) == 0.0
+    assert score(rounds, np.array([0.005, 0.001, 0.01])) == 0.0
+    assert score(rounds, np.array([0.005, 0.1, 1.0])) == pytest.approx(60.0)  # the level is not kept
+    assert score(rounds, np.array([0.001, 0.1, 0.001])) == pytest.approx(15.0)
+    assert score(rounds, np.array([0.001, np.nan, 0.001])) == 20.0
     assert score(rounds, np.array([1.0, 0.5, 0.1])) == pytest.approx(40.0)
     assert 20.0 < score(rounds, np.array([1.0, 0.5, 0.02])) < 40.0
 

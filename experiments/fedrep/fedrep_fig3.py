@@ -2,10 +2,10 @@
 
 The paper fixes d = 10, k = 2, m = 5, r = 0.1 and the noise variance 1e-3. It gives neither the step sizes nor the
 initial B nor the number of rounds. Step sizes are tuned per method and n, on separate trials over one grid, for the
-fewest rounds to distance 0.05. B starts at a random subspace, because the method of moments would start the larger
-problems below this distance. As in the paper's Algorithm 1, heads and representation share one step size. FedRep needs
-none for its heads, so a second pair of rivals has another step size for them, tuned together with that of B. There are
-50 trials, and 20 for n >= 1,000, where trials differ less.
+fewest rounds in which 90 % of the runs reach distance 0.05 and keep it. B starts at a random subspace, because the
+method of moments would start the larger problems below this distance. As in the paper's Algorithm 1, heads and
+representation share one step size. FedRep needs none for its heads, so a second pair of rivals has another step size
+for them, tuned together with that of B. There are 50 trials, and 20 for n >= 1,000, where trials differ less.
 
 The ``notebook`` preset follows the authors' published linear notebook where it differs from the paper
 (`experiments.fedrep._fedrep`); its figure shows the squared distance.
@@ -58,7 +58,7 @@ HEAD_STEPS = dict(zip(METHODS[1:], (10, 1, 10, 1), strict=True))
 """Gradient steps on the heads in a round; FedRep fits its heads exactly."""
 ALTERED = "a step size of their own for the heads"
 NEAR = 0.05
-"""Methods are tuned for the first round below this distance, and judged by the first one from which on they stay below.
+"""Methods are tuned for, and judged by, the round from which on they stay below this distance.
 
 It is above the distances at which label noise leaves them."""
 
@@ -104,6 +104,7 @@ class Curve(Setting):
             trials=self.tuning_trials,
             seed=seed,
             score=lf.RoundsTo(NEAR),
+            quantile=0.9,  # with too large a step single runs leave the level for some rounds
         )
         result = lf.simulate(
             tuning.algorithm,

@@ -211,7 +211,7 @@ CLAIMS = (
     *(
         c.Claim(
             f"The smallest m of the moments grows at most like k^2 d/n: in {letter}",
-            c.reading(MOMENTS_SUFFICE.adding(f"compared with the term k^2 d/n of Theorem 1 alone; {TOLERANCE}")),
+            c.reading(MOMENTS_SUFFICE.adding(f"compared with Theorem 1 without its term k^3 log(n); {TOLERANCE}")),
             c.power_law("m ~ n^a d^b k^c", name, power, 0.1, "at most"),
             where=(c.of(method=MOMENTS), known),
             setting="{points} settings, distance {delta:g}",

@@ -57,7 +57,7 @@ HEADLINES = (
     {"claim": "The smallest m grows in kappa at most as fast as Theorem 1's"},
     {"claim": "Theorem 1's m is tight in kappa"},
     {"claim": "Over rounds that grow like kappa^2 the samples per client grow like kappa^4"},
-    {"claim": "The samples per client over a fixed number of rounds grow like k, as the term k d/n of (11) alone"},
+    {"claim": "The samples per client over a fixed number of rounds grow like k, as (11) without its term k^3 log(n)"},
     {"claim": "With many clients the smallest m grows at most like log(n) + d/n"},
 )
 PICTURES = {"": 1400, "fixed": 1400}
@@ -156,13 +156,13 @@ CLAIMS = (
         c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25, "at most"),
     ),
     OF_K(
-        "Theorem 1's m is tight in k, even its term k^2 d/n alone",
+        "Theorem 1's m is tight in k, even without its term k^3 log(n)",
         TIGHT,
         c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25),
         theorem=False,
     ),
     OF_K(
-        "The samples per client over a fixed number of rounds grow like k, as the term k d/n of (11) alone",
+        "The samples per client over a fixed number of rounds grow like k, as (11) without its term k^3 log(n)",
         c.reading(TOTAL.adding(f"asked of m - k - 1 at a fixed number of rounds; {TOLERANCE}", ", ")),
         c.power_law("m - k - 1 ~ k^c", "c", 1.0, 0.25),
         theorem=False,

@@ -5,8 +5,7 @@ one replaced client is `linfed.theory.gaussian_mechanism_noise`. More rounds req
 predictions are `linfed.theory.state_evolution` with noise on the message, without a fitted parameter. They neglect
 clipping, so these runs add the noise of the clip but do not clip. The radius is the root mean square sine of the
 principal angles to B*, over angles and trials, as in the prediction. Shen, Ye, Kang, Hassani and Shokri bound it by a
-multiple of 1/epsilon. The smallest noise itself falls more slowly than 1/epsilon, so its exponent is told beside that
-of the radius.
+multiple of 1/epsilon. The smallest noise itself falls more slowly than 1/epsilon; the remarks have its exponent.
 
 The first setting has the sizes, step size, clip and rounds of the published code of Snedeker, Zhou and Bassily. The
 experiment `private_fedrep_published` replays that code.

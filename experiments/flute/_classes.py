@@ -9,7 +9,7 @@ The paper has 5 local epochs (in its CIFAR-100 setting); here there are K = 5 fu
 LG-FedAvg, FedAvg and FedRoD take 5 steps, FedRep 5 on the head and 5 on B, FedRep* 10 and 5. FLUTE* takes 10 more on
 the head, and fine-tuning 10 on the head. There are 100 rounds with full participation. Step sizes and FLUTE's weights
 are those with the smallest held-out error on separate splits. FLUTE's four hyper-parameters begin at 8 settings; the
-search goes on to the neighbours of the best setting until none is better.
+search continues with the neighbours of the best setting until none is better.
 
 The further baselines:
 

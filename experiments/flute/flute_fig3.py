@@ -14,7 +14,7 @@ the step size 0.03, with both of FedRep's conventions and with both of FLUTE's g
 (`experiments.flute._flute_compared`). Both tuning and "fewer rounds" are as in `experiments.flute.flute_fig1`.
 
 On the singular values 2d-i+1, no method reduces the median error by more than 10 % at k = 2, so numbers of rounds are
-not compared. FLUTE's criterion is nearly the same for all step sizes up to 0.03 there, so the tuning chooses the
+not compared. FLUTE's criterion hardly differs between the step sizes up to 0.03 there, so the tuning chooses the
 smallest one, at the edge of the grid. Smaller step sizes would only move this edge. Claims on the gap between speeds
 are not asked where a tuned step size lies at the edge of the grid.
 

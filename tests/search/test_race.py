@@ -120,7 +120,9 @@ def falling(*rounds):
 NEVER = 1000
 UNDEFINED = np.concatenate([np.where(np.arange(61) == 16, np.nan, falling(20)), falling(22)])
 """The better setting has no value in the round of a comparison."""
-AWAY = np.concatenate([np.where((np.arange(61) > 25) & (np.arange(61) < 40), 1.0, falling(5)), falling(20), falling(50)])
+AWAY = np.concatenate(
+    [np.where((np.arange(61) > 25) & (np.arange(61) < 40), 1.0, falling(5)), falling(20), falling(50)]
+)
 """The first setting reaches the level first and leaves it for some rounds."""
 
 

@@ -105,7 +105,7 @@ def test_fig3_methods_see_the_same_trials():
 def test_fig3_notebook_preset_is_the_paper_rescaled():
     """With noise, heads, data and QR made equal, the notebook's scaling is a change of units."""
     cell = module("fedrep-fig3").Curve(preset="notebook", n_clients=20, method="GD-GD")
-    scaled, problem = cell.at(0.3, 0.3), cell.problem
+    scaled, problem = cell.at(0.3), cell.problem
     truth = problem.truth(0, [0])
     np.testing.assert_allclose(np.linalg.norm(truth.W, axis=-1), 1.0)
     shared = {"n_rounds": 10, "participation": 0.1, "seed": 0, "data": lf.FreshSamples(5)}

@@ -83,7 +83,7 @@ def test_the_proofs_constant_is_tight_or_not():
         many = {"spectrum": np.array([[1.0, 0.2, 0.0]] * trials), "entry": np.tile([10.0, 0.0], trials // 2)}
         trace = hand_made([[9.0, 8.0, 3.0, error]] * trials, **many, **changes)
         least = theory.least_constant(trace, allowed=flute_theorem55.ALLOWED)
-        return lf.statistics.judge(least, hypotheses=(theory.step_hypothesis(trace),), **said("The constant of"))
+        return lf.statistics.judge(least, hypotheses=(theory.step_hypothesis(trace),), **said("The constant 4 x 400"))
 
     assert judged(170.0 * bound).verdict is Verdict.SUPPORTED
     few = judged(170.0 * bound, trials=70)

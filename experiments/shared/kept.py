@@ -9,7 +9,7 @@ from linfed.statistics.intervals import nan_as_worst
 
 
 def worst_from(curves: Array) -> Array:
-    """Return the largest value from each round to the last one, (trials, rounds); NaN is larger than every number."""
+    """Return the largest value from each round to the last one, (trials, rounds); NaN counts as a huge one."""
     return np.asarray(np.maximum.accumulate(nan_as_worst(curves)[..., ::-1], axis=-1)[..., ::-1])
 
 

@@ -29,8 +29,8 @@ REQUIRED: dict[str, Any] = {
 }
 """Values for fields without a default."""
 
-ONE_OF: dict[type[lf.Algorithm], dict[str, Any]] = {lf.CompressedFedRep: {"kept_share": 0.25}}
-"""Values for one of several fields of which an algorithm requires one."""
+ONE_OF: dict[type[lf.Algorithm], dict[str, Any]] = {lf.CompressedFedRep: {"kept_share": 0.25, "shared_mask": True}}
+"""Values for one of several fields of which an algorithm requires one, and of the fields that depend on it."""
 
 GROUPS = {
     "representation": "A shared representation",

@@ -123,7 +123,7 @@ def test_fig3_judge_rejects_what_is_false():
     """With the methods' names exchanged, the claims on their order must fail."""
     false = exchanged(committed("fedrep-fig3", "curves"), "FedRep", "GD-GD")
     found = verdicts(findings(module("fedrep-fig3"), {"curves": false}))
-    assert found["FedRep needs fewer rounds than 10GD-GD", "paper: n = 1,000"] is Verdict.NOT_SUPPORTED
+    assert found["FedRep needs fewer rounds than GD-GD", "paper: n = 1,000"] is Verdict.NOT_SUPPORTED
 
 
 NEVER = np.inf

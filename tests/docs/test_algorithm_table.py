@@ -62,7 +62,7 @@ OF_FEDREP = {"representation_steps": 1, "orthonormalize": True, "disjoint_sample
 DEFAULTS = {
     lf.FedRep: OF_FEDREP,
     lf.PrivateFedRep: OF_FEDREP | {"message_noise_std": 0.0},
-    lf.CompressedFedRep: OF_FEDREP | {"shared_mask": False},
+    lf.CompressedFedRep: OF_FEDREP | {"shared_mask": True},  # as in the table; the default is False
     lf.FedRepShortcut: {"representation_steps": 1, "ridge": 0.0, "refit": False},
     lf.FLUTE: {"gamma1": 1 / 4, "gamma2": 1 / 8, "gradient_factor": 1},
     lf.GeneralFLUTE: {

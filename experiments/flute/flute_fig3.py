@@ -168,7 +168,7 @@ def ranks_figure(table: lf.Table) -> Any:
                 ax.set_yscale("log")
                 ax.set_ylim(0.7, 3.0 * last)
                 draw_level(ax, last, "last round" if ax in sheet.axes[:, 0] else "")
-        sheet.label("k", *(f"{title}\nto keep 95 % of the way" for title in sizes), xticks=table.unique("rank"))
+        sheet.label("k", *(f"{title}\nto 95 % of the way" for title in sizes), xticks=table.unique("rank"))
         sheet.legend("median and 10-90 % of trials; above the last round: not kept; right: final errors, tuned")
     return sheet.figure
 

@@ -308,7 +308,7 @@ class FedRep(Scheduled):
             copies += 4 * (dim * self.rank) ** 2
         if self.whiten == "own":
             return copies + factor_floats(participants, samples, dim)
-        return copies + (3 * participants * dim * dim if self.whiten == "pooled" else 0)
+        return copies + (2 * participants * dim * dim if self.whiten == "pooled" else 0)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the last round."""

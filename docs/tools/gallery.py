@@ -298,7 +298,7 @@ def overview(cards: Mapping[str, Card]) -> str:
     claims = [claim for card in cards.values() for claim in card.record.claims]
     lines = [
         "# Experiments\n",
-        f"{len(claims):,} claims in {len(cards)} experiments, each a full run. {errors_sentence(claims)} "
+        f"{len(cards)} experiments, each a full run. {errors_sentence(claims)} "
         "[How to read a verdict](../../start.md#how-to-read-a-verdict).\n",
         f"{by_group(claims)}\n",
     ]

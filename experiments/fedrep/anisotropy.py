@@ -7,8 +7,8 @@ eigenvalues in a geometric sequence, of mean 1. The axes are common to all clien
 the base setting the condition number is 10, n = 100, m = 30, d = 10, k = 2, and the label noise has standard deviation
 1. Every protocol has its own tuned step.
 
-`linfed.theory.local_drift` predicts the subspace at which a split batch ends. The experiment `anisotropy_mechanism`
-measures what is behind the ends: the mean messages and the rates.
+`linfed.theory.near_truth_drift` predicts the subspace at which a split batch ends. The experiment
+`anisotropy_mechanism` measures what is behind the ends: the mean messages and the rates.
 
 **Deviations**: we have only the abstract of the paper. It does not say whether its plain method, "vanilla
 alternating-minimization descent", splits batches, so both protocols are judged. Its labels may be vectors and its x may
@@ -115,7 +115,7 @@ class Protocol(Setting):
         if self.method == SPLIT:
             with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # no stationary subspace: NaN
                 truth = problem.truth(self.seed, range(self.trials))
-                law = lf.theory.local_drift(truth, n_samples=self.n_samples, disjoint_samples=True)
+                law = lf.theory.near_truth_drift(truth, n_samples=self.n_samples, disjoint_samples=True)
             columns["predicted"] = law.distance
         return columns
 

@@ -2,8 +2,8 @@
 
 FedRep fits heads and takes the gradient on B on the same batch, or on the two halves of it (split).
 `linfed.theory.mean_gradient` predicts the mean of a message at B* without a parameter. DFW also splits the batch, but
-whitens by own samples. `linfed.theory.local_drift` predicts the rate of the same batch near B*. Two cases in which x
-and noise depend on each other are outside of this law. The sizes are as in the experiment `anisotropy`.
+whitens by own samples. `linfed.theory.near_truth_drift` predicts the rate of the same batch near B*. Two cases in which
+x and noise depend on each other are outside of this law. The sizes are as in the experiment `anisotropy`.
 
 References: Zhang, Toso, Anderson and Matni 2024; Collins, Hassani, Mokhtari and Shakkottai 2021.
 """
@@ -95,7 +95,7 @@ class Rate(Setting):
     def run(self) -> dict[str, Any]:
         """Return the rounds for a fall of the distance by e, in the second half of a run, and the predicted ones."""
         problem = self.problem
-        rates = lf.theory.local_drift(problem.truth(self.seed, range(self.trials)), n_samples=self.n_samples).rates
+        rates = lf.theory.near_truth_drift(problem.truth(self.seed, range(self.trials)), n_samples=self.n_samples).rates
         step = 0.5 / float(rates.max())
         rounds = min(self.most_rounds, int(np.ceil(self.folds / (step * float(np.median(rates[:, 0])))))) // 2 * 2
         result = lf.simulate(

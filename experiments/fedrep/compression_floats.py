@@ -54,7 +54,7 @@ class Sent(Compressed):
 
         The trials that choose the strength are others. All run for 1.5 times the predicted rounds, and five more.
         """
-        step = self.predicted(lf.theory.local_best_step)
+        step = self.predicted(lf.theory.near_truth_best_step)
         gap = math.log(self.delta / math.sqrt(1.0 - self.delta**2) / self.target)
         rounds = -2.0 * gap / math.log(self.predicted(lf.theory.near_truth_factor, step_size=step))
         both = replace(self, trials=self.tuning_trials + self.trials)

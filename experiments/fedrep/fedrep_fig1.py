@@ -34,7 +34,6 @@ import linfed.claims as c
 from linfed.figures.style import draw_level, label, line_style
 from linfed.plotting.panels import Figures, as_one, tuning_figure
 from linfed.search.selection import at_grid_edge, smallest, within
-from linfed.statistics.findings import judge_smaller
 from linfed.statistics.intervals import Measured, clustered_share, median_ratio, nan_as_worst
 
 from ._fedrep import DRAWN, FEDAVG, NOISE_VARIANCE, NOTEBOOK, PAPER, STEPS, UNTUNED, Tuned
@@ -89,7 +88,7 @@ class Clients(Tuned):
     dim: int = 20
     n_samples: int = 5
     n_rounds: int = 500
-    tuning_trials: int = 30  # ten trials are too few for a 90 % quantile
+    tuning_trials: int = 30
 
     def run(self) -> dict[str, Any]:
         """Return the clients' final errors, their mean in every recorded round, and the floor of a single model."""
@@ -235,14 +234,10 @@ def against(before: lf.Table, after: lf.Table, condition: str = "") -> str:
 
 def local_improves(client: str, caveat: str = "") -> c.Claim:
     """Return the claim that Local only has a smaller error at the larger of two m."""
-
-    def judge(before: lf.Table, after: lf.Table, **fields: Any) -> c.Finding:
-        return judge_smaller(after[client], before[client], **fields)
-
     return c.Claim(
         "Local only improves with m",
         OWN_READING,
-        c.Statistic(f"share of trials in which the {client} client's error is smaller at the larger m", judge, c.MOST),
+        c.smaller_after(client, f"P(smaller error of the {client} client at the larger m)"),
         where=c.of(method="LocalOnly"),
         over=c.successive("n_samples", c.each("preset")),
         setting=against,

@@ -2,7 +2,7 @@
 
 The paper fixes d = 10, k = 2, m = 5, r = 0.1 and the noise variance 1e-3. It gives neither the step sizes nor the
 initial B nor the number of rounds. Step sizes are tuned per method and n, on separate trials over one grid, for the
-fewest rounds in which 90 % of the runs reach distance 0.05 and keep it. B starts at a random subspace, because the
+fewest rounds in which nine of ten runs reach distance 0.05 and keep it. B starts at a random subspace, because the
 method of moments would start the larger problems below this distance. As in the paper's Algorithm 1, heads and
 representation share one step size; `fedrep-two-step-sizes` has rivals with two. There are 50 trials, and 20 for
 n >= 1,000, where trials differ less.

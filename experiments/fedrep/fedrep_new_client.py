@@ -164,7 +164,7 @@ CLAIMS = (
         where=(c.of(how=NOISY), FOUND),
     ),
     c.Claim(
-        "Without noise, m = k samples are enough for every eps, and k - 1 are not if eps < 1/k",
+        "Without noise, k samples suffice and k - 1 do not, for every tested eps below 1/k",
         c.OWN_PREDICTION.adding("an exact head solves k equations", ": "),
         c.identity(
             lambda row: abs(counted(row) - row["law"]), "largest difference from k, of all trials and of resamples", 0.0

@@ -53,7 +53,7 @@ CLAIMS = (
         theorem=False,
     ),
     c.Claim(
-        "The rounds grow like kappa^2",
+        "At the theorem's step size the rounds grow like kappa^2",
         c.OWN_PREDICTION.adding(TOLERANCE),
         c.power_law("t ~ kappa^a", "a", 2.0, 0.25),
         where=c.of(panel=["base", "kappa"], step=THEOREM),

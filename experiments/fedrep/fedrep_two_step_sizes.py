@@ -2,7 +2,7 @@
 
 In Algorithm 1 and in `fedrep-fig3` gradient steps on heads and on B share one step size, which the heads limit. FedRep
 needs none for its heads. Here its rivals have two step sizes, tuned together over all pairs of two grids, for the
-fewest rounds in which 90 % of the runs reach distance 0.05 and keep it. Sizes, noise and starts are those of
+fewest rounds in which nine of ten runs reach distance 0.05 and keep it. Sizes, noise and starts are those of
 `experiments.fedrep.fedrep_fig3`. There are five tuning trials at n = 10,000, so that all pairs fit in memory together,
 and ten at other n. At n = 10 a round has fewer participants than columns of B; these runs are left out.
 

@@ -280,7 +280,7 @@ CLAIMS = (
         MORE_CLIENTS,
     ),
     c.Claim(
-        "At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",
+        "At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) up to a factor at all tested m, n, d",
         c.OWN_PREDICTION,
         c.Statistic("largest constant divided by the smallest", judge_constant),
         where=c.only(lambda row: row["sweep"] not in ("Delta", "n, noiseless", KAPPA, SLOW)),

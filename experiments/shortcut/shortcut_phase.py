@@ -263,7 +263,7 @@ CLAIMS = (
     line_gain(0),
     line_gain(1),
     OfEach(
-        "B is learned where lambda_min(Gamma) > lambda_max(mean s s'), and only there",
+        "B is learned where lambda_min(Gamma) > lambda_max(mean s s') and only there, in most of the map",
         NINE_TENTHS,
         in_trials(
             lambda row: strongest(row) == condition(row),

@@ -338,12 +338,14 @@ def smaller_after(column: Column, words: str) -> Statistic:
     'SUPPORTED'
     """
 
-    def judge(before: Table, after: Table, **fields: Any) -> Finding | None:
-        if not len(before) == len(after) == 1:
-            return None
+    def later(*parts: Table, **fields: Any) -> Finding:
+        if [len(part) for part in parts] != [1, 1]:
+            counts = " and ".join(str(len(part)) for part in parts)
+            raise ValueError(f"smaller_after(..) compares two rows, got {counts}: choose them with where= and over=")
+        before, after = parts
         return judge_smaller(_values(after, column), _values(before, column), paired=False, **fields)
 
-    return Statistic(words, judge, MOST)
+    return Statistic(words, later, MOST)
 
 
 # --- many trials or rows ---------------------------------------------------------------------------------------------

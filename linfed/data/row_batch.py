@@ -123,8 +123,8 @@ class RowBatch(ABC):
         size = np.floor(self.counts / parts)
         if size.min() < 1:
             raise ValueError(
-                f"split({'' if parts == 2 else parts}) requires at least {parts} samples per client, got "
-                f"{int(self.counts.min())}"
+                f"n_samples = {int(self.counts.min())} must be at least {parts}: the algorithm divides the samples of "
+                f"each client into {parts} parts"
             )
         sizes = [size] * (parts - 1) + [self.counts - (parts - 1) * size if rest else size]
         # Widths depend on no counts of these clients, so that a trial has the same bits whatever the others are.

@@ -19,7 +19,7 @@ from linfed.data.explicit import normal_equations
 from linfed.data.samples import FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
 from linfed.errors import NoPredictionError
-from linfed.prediction.conditions import constant_step, drawn_samples
+from linfed.prediction.conditions import constant_step, drawn_participants, drawn_samples
 from linfed.prediction.law import Law, Run, no_representation
 from linfed.prediction.prediction import Quantity
 from linfed.simulation.job import Job
@@ -103,12 +103,6 @@ def samples_of_one_model(run: Run[Averaging]) -> str:
     if isinstance(run.job.data, FreshSamples):
         return "for FreshSamples (theory.single_model_floor bounds the risk of every single model)"
     return drawn_samples(run)
-
-
-def drawn_participants(run: Run[Averaging]) -> str:
-    """Require participants that are drawn at random."""
-    given = not run.everybody and not isinstance(run.job.participation, int | float)
-    return "for given participants; use a share or a count" if given else ""
 
 
 def whole_models(run: Run[Averaging]) -> str:

@@ -75,25 +75,25 @@ def fresh(run: FedRepRun) -> str:
 
 def exact_heads(run: FedRepRun) -> str:
     """Require exact heads without a ridge."""
-    return "" if run.exact else f"for heads = {short_repr(run.algorithm.heads)}"
+    return "" if run.exact else f"for heads = {short_repr(run.algorithm.heads)}: they must be exact, without a ridge"
 
 
 def known_heads(run: FedRepRun) -> str:
     """Require exact heads without a ridge, or gradient heads that are not rotated."""
     if not isinstance(run.algorithm.heads, GradientHeads):
         return exact_heads(run)
-    return "for gradient heads with rotate_heads = True" if run.algorithm.rotate_heads else ""
+    return "for gradient heads with rotate_heads = True: it must be False" if run.algorithm.rotate_heads else ""
 
 
 def no_clip(run: FedRepRun) -> str:
     """Require messages that are not clipped."""
-    return "" if run.clip is None else f"for clip = {run.clip:g}"
+    return "" if run.clip is None else f"for clip = {run.clip:g}: messages must not be clipped"
 
 
 def averaged(run: FedRepRun) -> str:
     """Require a mean or a sum of the messages."""
     name = run.algorithm.aggregate
-    return f"for aggregate = {name!r}" if name in MEDIANS else ""
+    return f"for aggregate = {name!r}: it must be 'mean' or 'sum'" if name in MEDIANS else ""
 
 
 def no_message_noise(run: FedRepRun) -> str:
@@ -105,7 +105,7 @@ def no_message_noise(run: FedRepRun) -> str:
 def one_update(run: FedRepRun) -> str:
     """Require one update of B in a round."""
     steps = run.algorithm.representation_steps
-    return f"for representation_steps = {steps}" if steps > 1 else ""
+    return f"for representation_steps = {steps}: it must be 1" if steps > 1 else ""
 
 
 def no_levels(run: FedRepRun) -> str:
@@ -115,10 +115,10 @@ def no_levels(run: FedRepRun) -> str:
     return "" if levels is None else f"for levels = {levels}: {why} lf.theory.near_truth_factor(compression=...)"
 
 
-def drawn_participants(run: FedRepRun) -> str:
+def drawn_participants(run: Run[Algorithm]) -> str:
     """Require participants that are drawn at random."""
-    given = not run.everybody and not isinstance(run.job.participation, float | int | np.number)
-    return "for given participants: they must be drawn at random" if given else ""
+    given = not run.everybody and np.ndim(run.job.participation) > 0
+    return "for given participants: participation must be a share or a count" if given else ""
 
 
 def plain_reference(run: FedRepRun) -> str:
@@ -131,7 +131,7 @@ def plain_reference(run: FedRepRun) -> str:
 def rank_k(run: FedRepRun) -> str:
     """Require a ground truth of rank k."""
     r, k = run.truth_rank, run.algorithm.rank
-    return "" if r == k else f"for a ground truth of rank {r} and rank = {k}"
+    return "" if r == k else f"for a ground truth of rank {r} and rank = {k}: they must be equal"
 
 
 def two_rank(run: FedRepRun) -> str:

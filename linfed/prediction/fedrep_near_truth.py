@@ -103,7 +103,7 @@ class NearTruth(FedRepLaw):
 
     def best_step(self) -> Quantity:
         """Return the step size of the smallest factor."""
-        return self.near(lambda here: here.best() / self.run.unit, "local_best_step")
+        return self.near(lambda here: here.best() / self.run.unit, "near_truth_best_step")
 
 
 class OnlyNearTruth(NearTruth):

@@ -175,13 +175,13 @@ def all_samples(run: Run[AltMin | BurerMonteiro]) -> str:
 def no_ridge(run: Run[AltMin | BurerMonteiro]) -> str:
     """Require AltMin without a ridge."""
     ridge = getattr(run.algorithm, "ridge", 0.0)
-    return f"for ridge = {ridge:g}" if ridge else ""
+    return f"for ridge = {ridge:g}: it must be 0" if ridge else ""
 
 
 def rank_of_truth(run: Run[AltMin | BurerMonteiro]) -> str:
     """Require a ground truth of rank k."""
     r, k = run.problem.truth_rank, run.algorithm.rank
-    return "" if r == k else f"for a ground truth of rank {r} and rank = {k}"
+    return "" if r == k else f"for a ground truth of rank {r} and rank = {k}: they must be equal"
 
 
 def enough(run: Run[AltMin | BurerMonteiro]) -> str:

@@ -238,13 +238,14 @@ def expected_errors(claims: Iterable[Finding]) -> float:
 
 
 def errors_sentence(claims: Iterable[Finding]) -> str:
-    """Return a sentence with the number of decided claims, and how many verdicts are expected to be wrong by chance."""
+    """Return how many verdicts are for or against a claim, and how many of them are expected to be wrong by chance."""
     claims = list(claims)
     found = expected_errors(claims)
     count = "fewer than one" if found < 1 else f"about {found:.0f}"
     return (
-        f"{len(decided(claims)):,} of {len(claims):,} claims are decided, for or against. By the distances of their "
-        f"estimates from the required ranges, {count} of these verdicts must be expected to be wrong by chance."
+        f"{len(decided(claims)):,} of {len(claims):,} verdicts are for or against a claim; most claims are judged in "
+        "several settings. By the distances of their estimates from the required ranges, "
+        f"{count} of these verdicts must be expected to be wrong by chance."
     )
 
 

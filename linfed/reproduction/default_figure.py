@@ -272,9 +272,10 @@ def _predicted(run: Run | None, trials: int) -> Prediction | None:
             trials=trials,
             seed=run.seed,
         )
+        has_curve = prediction.distance.size > 0
     except (SizeError, TypeError, ValueError):
         return None
-    return None if prediction.distance is None else prediction
+    return prediction if has_curve else None
 
 
 # --- drawing -----------------------------------------------------------------------------------------------------
@@ -362,7 +363,7 @@ def _caption(table: Table, x: str, y: str, left_out: Sequence[str], predicted: S
     measure = "median and 10-90 %" if lines <= MOST_BANDS else "median"
     parts = [f"{y.replace('_', ' ')} against {x}: {measure} over trials".capitalize()]
     if predicted:
-        most = max(len(one.distance) for one in predicted if one.distance is not None)
+        most = max(len(one.distance) for one in predicted)
         every = all(len(row[y].values) <= most for row in table.rows)
         parts.append("black lines: predicted median" + ("" if every else f" of the first {most} trials"))
     if any(one.warnings for one in predicted):

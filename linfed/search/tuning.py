@@ -62,6 +62,11 @@ class Tuned(ByValue):
     n_rounds : int, optional
         Number of rounds of the tuning runs; by default as many as the run has.
 
+    Raises
+    ------
+    TypeError, ValueError
+        As in `tune`.
+
     Notes
     -----
     The tuning uses the problem, data, participation, seed and engine of the run, but separate trials (see `tune`).

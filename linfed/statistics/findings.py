@@ -576,7 +576,7 @@ def judge_share(
     found = binomial_share(count, total) if sets is None else clustered_share(values.ravel(), sets)
     detail = f"{count} of {total}" if total else "none"
     if sets is not None and total:
-        detail += f" in {len(np.unique(sets))} data sets"
+        detail += f" in {len(np.unique(sets))} clusters"
     vacuous = "" if total else "there is no such point"
     return judge(found, **{"claimed_low": claimed_low, "strict": True, "detail": detail, "vacuous": vacuous} | fields)
 

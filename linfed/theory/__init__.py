@@ -10,7 +10,7 @@ from linfed.theory.fedrep.fixed_samples.largest_angle import largest_sine, media
 from linfed.theory.fedrep.fixed_samples.minimum import FixedSampleFloor, fixed_sample_floor, fixed_samples_needed
 from linfed.theory.fedrep.fixed_samples.similar import SimilarFloor, similar_floor
 from linfed.theory.fedrep.near_truth.any_heads import (
-    local_best_step,
+    near_truth_best_step,
     near_truth_factor,
     near_truth_floor,
     stability_edge,
@@ -21,7 +21,7 @@ from linfed.theory.fedrep.near_truth.closed_forms import (
     noise_floor,
     one_round_factor,
 )
-from linfed.theory.fedrep.near_truth.covariances import LocalDrift, local_drift, mean_gradient
+from linfed.theory.fedrep.near_truth.covariances import NearTruthDrift, mean_gradient, near_truth_drift
 from linfed.theory.fedrep.near_truth.refitted import known_heads_bound, refitted_heads_limit
 from linfed.theory.fedrep.near_truth.schedule import best_step_schedule, mean_squared_sine, schedule_asymptote
 from linfed.theory.fedrep.near_truth.weights import optimal_weights
@@ -92,7 +92,7 @@ __all__ = [
     "FixedSampleFloor",
     "FluteTrace",
     "GradientHeadsEvolution",
-    "LocalDrift",
+    "NearTruthDrift",
     "SecondOrder",
     "ShortcutRound",
     "ShortcutTrace",
@@ -145,14 +145,14 @@ __all__ = [
     "l2gd_stationary_models",
     "largest_sine",
     "least_global_nc2",
-    "local_best_step",
-    "local_drift",
     "local_mean_risk",
     "mean_gradient",
     "mean_square_rate",
     "mean_squared_sine",
     "median_distance",
     "meta_contraction",
+    "near_truth_best_step",
+    "near_truth_drift",
     "near_truth_factor",
     "near_truth_floor",
     "near_truth_threshold",

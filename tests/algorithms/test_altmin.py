@@ -139,14 +139,14 @@ def test_where_heads_explain_all_samples_nothing_that_minimises_the_loss_moves()
     [
         (
             lambda: one_sample(lf.MAML(rank=1, step_size=0.1, adaptation_step_size=0.1, disjoint_samples=True)),
-            ["got 1"],
+            ["n_samples = 1 must be at least 2"],
         ),
         (lambda: of_classes(lf.MAML(rank=2, step_size=0.1, adaptation_step_size=0.1)), ["MAML", "2 classes"]),
         (
             lambda: of_classes(lf.ANIL(rank=2, step_size=0.1, adaptation_step_size=0.1, hessian=True)),
             ["hessian = True supports only regression", "2 classes"],
         ),
-        (lambda: one_sample(lf.AltMin(rank=1, disjoint_samples=True)), ["at least 2 samples per client, got 1"]),
+        (lambda: one_sample(lf.AltMin(rank=1, disjoint_samples=True)), ["n_samples = 1 must be at least 2"]),
         (lambda: one_sample(lf.NuclearNorm(rank=4)), ["rank = 4 must be at most dim = 3"]),
         (lambda: of_classes(lf.AltMin(rank=2)), ["AltMin supports only regression", "2 classes"]),
     ],

@@ -137,8 +137,8 @@ def test_noiseless_clients_of_full_rank_have_the_subspace_of_their_averages():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: one_sample(lf.UStatistic(rank=1)), ["at least 2 samples per client, got 1"]),
-        (lambda: one_sample(lf.TwoReplica(rank=1)), ["at least 2 samples per client, got 1"]),
+        (lambda: one_sample(lf.UStatistic(rank=1)), ["n_samples = 1 must be at least 2"]),
+        (lambda: one_sample(lf.TwoReplica(rank=1)), ["n_samples = 1 must be at least 2"]),
         (lambda: lf.LocalSpectral(rank=2, clip_quantile=1.5), ["clip_quantile = 1.5", "from 0 to 1"]),
         (lambda: one_sample(lf.LocalGram(rank=4)), ["rank = 4 must be at most dim = 3"]),
         (

@@ -146,7 +146,7 @@ def test_a_share_over_clusters():
     table = lf.Table([{"hit": np.array([True, True, False, True]), "set": np.array([0, 0, 1, 1])}])
     found = only_finding(c.share(lambda one: one["hit"], "s", c.above(0.5), clusters=lambda one: one["set"]), table)
     assert found == judge_share(table.rows[0]["hit"], 0.5, clusters=[0, 0, 1, 1], **FIELDS)
-    assert "in 2 data sets" in found.detail
+    assert "in 2 clusters" in found.detail
 
 
 def test_a_measurement_has_a_detail_a_note_and_a_reason():
@@ -205,7 +205,6 @@ def test_a_statistic_may_use_some_of_the_rows():
     [
         (c.smaller("error", "A", "C", "s"), {"where": AT_10}),
         (c.ratio("error", "C", "A", "s", c.at_most(1.0)), {"where": AT_10}),
-        (c.smaller_after("error", "s"), {"over": c.ends("n")}),
         (c.share(lambda one: None, "s", c.above(0.5)), {}),
         (c.failures(lambda one: None, "s", 0.1), {}),
         (c.identity(lambda one: None, "s", 0.1), {}),
@@ -221,6 +220,10 @@ def test_rows_that_do_not_suffice_give_no_finding(statistic, how):
 def test_several_rows_of_a_method_are_an_error():
     with pytest.raises(ValueError, match=r"\d rows have method = 'A'.* where= or over="):
         judged(c.smaller("error", "A", "B", "s"))
+    with pytest.raises(ValueError, match=r"compares two rows, got 2 and 2: .* where= and over="):
+        judged(c.smaller_after("error", "s"), over=c.ends("n"))
+    with pytest.raises(ValueError, match=r"compares two rows, got 1: .*"):
+        judged(c.smaller_after("error", "s"), where=(OF_A, AT_10))
 
 
 def test_hypotheses_and_theorems():

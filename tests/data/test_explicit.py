@@ -186,7 +186,7 @@ def test_split_gives_as_many_parts_as_are_asked(counts, parts, rest):
             assert np.array_equal(batch.y[t, i, :size], y[t, i, own])
             assert not batch.X[t, i, size:].any()
             assert not batch.y[t, i, size:].any()
-    with pytest.raises(ValueError, match=f"at least {counts.min() + 1:g} samples"):
+    with pytest.raises(ValueError, match=f"must be at least {counts.min() + 1:g}"):
         explicit_batch(X, y, counts).split(int(counts.min()) + 1)
 
 

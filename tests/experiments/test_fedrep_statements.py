@@ -73,9 +73,7 @@ def test_the_laws_of_a_new_client_are_rejected_where_they_are_false():
     wrong = verdicts(CLIENT, "samples", [row | {"law": 1.5 * row["law"]} for row in rows])
     assert (verdicts(CLIENT, "samples", rows)[law], wrong[law]) == ({SUPPORTED}, {NOT_SUPPORTED})
     more = verdicts(CLIENT, "samples", client_rows(CLIENT.EXACT, lambda k, eps: k + 2.0))
-    assert more["Without noise, m = k samples are enough for every eps, and k - 1 are not if eps < 1/k"] == {
-        NOT_SUPPORTED
-    }
+    assert more["Without noise, k samples suffice and k - 1 do not, for every tested eps below 1/k"] == {NOT_SUPPORTED}
 
 
 def test_resamples_of_a_search_are_not_told_as_trials():

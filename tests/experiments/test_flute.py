@@ -279,7 +279,7 @@ def test_phase_lines_are_judged_by_data_set():
     sets = phase.select(start="far")["threshold"].size
     assert len(same) == 4
     for claim in same:
-        assert f"in {sets} data sets" in claim.detail
+        assert f"in {sets} clusters" in claim.detail
         if claim.claim.startswith("A run diverges iff"):
             assert (claim.estimate, claim.high) == (1.0, 1.0)
             assert claim.low == pytest.approx(clustered_share(np.ones((sets, 5), dtype=bool))[1])

@@ -36,7 +36,7 @@ def test_divergence_is_judged_on_both_sides_of_each_data_sets_own_threshold():
         assert finding.detail.startswith(f"{count} of {count}")
     assert (needed.note, enough.note) == ("", "")
     close = abs(excess - threshold[..., None]) < flute_divergence.MARGIN
-    assert near.detail == f"{close.sum()} of {close.sum()} in {close.any(axis=-1).sum()} data sets"
+    assert near.detail == f"{close.sum()} of {close.sum()} in {close.any(axis=-1).sum()} clusters"
     # A run that diverges at one point below its threshold, in each data set.
     wrong = above.copy()
     wrong[..., 0] = True

@@ -253,7 +253,7 @@ THEORY = {
         lambda: theory.spectral_floor(lf.UStatistic(rank=2), normal(9, 2), dim=3, n_samples=5, noise_std=0.1),
         ["dim = 3", "at least 4"],
     ),
-    "a problem as a truth": (lambda: theory.local_drift(PROBLEM, n_samples=9), ["truth = Shared"]),
+    "a problem as a truth": (lambda: theory.near_truth_drift(PROBLEM, n_samples=9), ["truth = Shared"]),
     "a text as a result": (lambda: theory.theorem1_run("x"), ["result = 'x' must be a result of lf.simulate"]),
     "bases of two dimensions": (lambda: lf.subspace_distance(ones(4, 1), ones(5, 1)), ["(4, 1)", "(5, 1)", "agree"]),
     "a basis without full rank": (lambda: lf.subspace_distance(ones(4, 2), ones(4, 1)), ["B1", "full column rank"]),

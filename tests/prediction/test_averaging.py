@@ -118,6 +118,17 @@ FEW_SAMPLES = [
 ]
 
 
+@pytest.mark.parametrize("count", [np.int64(3), np.float32(0.5)])
+def test_shares_and_counts_of_participants_may_be_numpy_numbers(count):
+    problem, data = setting(6, 4, 9, seed=6)
+
+    def rate(participation):
+        algorithm = lf.FedAvg(step_size=0.005)
+        return float(lf.predict(algorithm, problem, data=data, n_rounds=1, participation=participation).rate)
+
+    assert rate(count) == rate(3)
+
+
 @pytest.mark.parametrize(
     ("name", "n", "d", "m", "p"),
     [("FedAvg", 2, 8, 2, 2), *(pytest.param(*one, marks=pytest.mark.long) for one in FEW_SAMPLES)],

@@ -183,7 +183,7 @@ def test_random_moves_of_extra_columns_are_told_if_they_count(name):
     W = np.linalg.qr(rng.standard_normal((n, r)))[0] * np.sqrt(n)
     problem, start = lf.GivenTruth(B=np.eye(d, r), W=W, noise_std=noise), np.linalg.qr(rng.standard_normal((d, k)))[0]
     kept = m - (k - r)
-    step = 0.5 * lf.theory.local_best_step(W, dim=d - (k - r), n_samples=kept) * m / kept
+    step = 0.5 * lf.theory.near_truth_best_step(W, dim=d - (k - r), n_samples=kept) * m / kept
     algorithm, run = lf.FedRep(rank=k, step_size=step, init=start), {"data": FRESH(m), "n_rounds": 40}
     found = lf.predict(algorithm, problem, **run)
     assert any("extra columns" in text for text in found.warnings) == bool(lowered)

@@ -21,7 +21,7 @@ def test_what_is_known_near_the_truth_is_the_theorys_own():
         found = predict(algorithm, participation=20)
         assert found.rate == pytest.approx(lf.theory.near_truth_factor(W, step_size=0.5, **sizes) ** 0.5)
         assert found.stability_edge * unit == pytest.approx(lf.theory.stability_edge(W, **sizes))
-        assert found.best_step * unit == pytest.approx(lf.theory.local_best_step(W, **sizes), rel=1e-6)
+        assert found.best_step * unit == pytest.approx(lf.theory.near_truth_best_step(W, **sizes), rel=1e-6)
         floor = lf.theory.second_order_floor(W, step_size=0.5, noise_std=0.1, **sizes)
         assert found.floor == pytest.approx(floor.distance, rel=1e-9)
         assert found.floor.metric == "subspace_distance"
@@ -42,7 +42,7 @@ def test_compressed_messages_have_the_quantities_of_the_map():
     found = told(0.25, 0.2, shared_mask=True)
     assert found.rate == pytest.approx(lf.theory.near_truth_factor(W, step_size=0.2, **sizes) ** 0.5)
     assert found.stability_edge == pytest.approx(lf.theory.stability_edge(W, **sizes))
-    assert found.best_step == pytest.approx(lf.theory.local_best_step(W, **sizes))
+    assert found.best_step == pytest.approx(lf.theory.near_truth_best_step(W, **sizes))
     X = lf.theory.near_truth_floor(W, step_size=0.2, noise_std=0.3, **sizes)
     assert found.floor == pytest.approx(lf.theory.median_distance(X, dim=12))
     assert "stability_edge" in told(0.05, 1.0).warnings[0]

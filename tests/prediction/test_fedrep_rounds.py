@@ -306,7 +306,7 @@ def test_without_qr_random_runs_have_the_median():
         k, n = int(rng.integers(1, 5)), int(np.exp(rng.uniform(np.log(6), np.log(100))))
         d, m = int(2 * k + rng.integers(0, 50)), int(k + rng.choice([4, 5, 8, 20] if number < 25 else [2, 3]))
         W = np.linalg.qr(rng.standard_normal((n, k)))[0] * np.sqrt(n) / np.geomspace(1, rng.uniform(1, 8), k)
-        best = lf.theory.local_best_step(W, dim=d, n_samples=m)
+        best = lf.theory.near_truth_best_step(W, dim=d, n_samples=m)
         problem = lf.GivenTruth(B=np.eye(d, k), W=W, noise_std=float(rng.choice([0.0, 0.1, 1.0])))
         start = lf.AtDistance(float(rng.choice([0.05, 0.3, 0.6, 0.9])))
         algorithm = lf.FedRep(rank=k, step_size=rng.uniform(0.1, 1.3) * best, init=start, orthonormalize=False)
@@ -462,7 +462,7 @@ def test_clients_that_differ_have_the_theorys_own_curves_and_quantities():
     np.testing.assert_allclose([found.distance, found.high], [evolved.distance, evolved.high], rtol=1e-12)
     assert found.law == "second order"
     assert float(found.stability_edge) == pytest.approx(lf.theory.stability_edge(heads, **sizes), rel=1e-12)
-    assert float(found.best_step) == pytest.approx(lf.theory.local_best_step(heads, **sizes), rel=1e-9)
+    assert float(found.best_step) == pytest.approx(lf.theory.near_truth_best_step(heads, **sizes), rel=1e-9)
     floor = lf.theory.second_order_floor(heads, step_size=0.05, noise_std=LEVELS, **sizes)
     assert float(found.floor) == pytest.approx(floor.distance, rel=1e-12)
     rate = lf.theory.near_truth_factor(heads, step_size=0.05, **sizes)
@@ -643,7 +643,7 @@ def test_noise_on_messages_has_the_median_and_the_band_of_runs(name):
     k, d, n, more, p, noise, length, share, start = MESSAGES[name]
     rng = np.random.default_rng(len(name))
     problem = lf.GivenTruth(B=np.eye(d, k), W=orthonormal_heads(rng, n, k, 1.5), noise_std=noise)
-    step = share * lf.theory.local_best_step(problem.W, dim=d, n_samples=k + more, participants=p)
+    step = share * lf.theory.near_truth_best_step(problem.W, dim=d, n_samples=k + more, participants=p)
     algorithm = lf.PrivateFedRep(
         rank=k, step_size=step, init=lf.AtDistance(start), message_noise_std=length / step / np.sqrt(d)
     )
@@ -673,7 +673,7 @@ def test_the_means_give_the_median_of_the_largest_angle(name):
     k, d, n, m, noise, share, start = MANY[name]
     rng = np.random.default_rng(len(name))
     problem = lf.GivenTruth(B=np.eye(d, k), W=orthonormal_heads(rng, n, k), noise_std=noise)
-    step = share * lf.theory.local_best_step(problem.W, dim=d, n_samples=m)
+    step = share * lf.theory.near_truth_best_step(problem.W, dim=d, n_samples=m)
     algorithm, run = (
         lf.FedRep(rank=k, step_size=step, init=lf.AtDistance(start)),
         {"data": lf.FreshSamples(m), "n_rounds": 12},

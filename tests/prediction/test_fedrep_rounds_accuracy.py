@@ -105,7 +105,7 @@ def exact_heads(rng, differ):
             noise_std = tuple((noise_std * 10 ** rng.uniform(-1, 0, n)).tolist())
         if ways[2]:
             weights = tuple(rng.permutation(np.geomspace(1, rng.uniform(1.5, 6), n)).tolist())
-    best = lf.theory.local_best_step(W, dim=d, n_samples=m, participants=p, weights=weights)
+    best = lf.theory.near_truth_best_step(W, dim=d, n_samples=m, participants=p, weights=weights)
     return Setting(
         B=np.linalg.qr(rng.standard_normal((d, k)))[0],
         W=W,

@@ -189,6 +189,16 @@ def test_runs_without_a_prediction_are_plotted_without(error, monkeypatch):
     assert "predicted" not in caption
 
 
+@pytest.mark.parametrize(
+    "algorithm", [FEDREP, lf.FLUTE(rank=2, step_size=0.01), lf.UStatistic(rank=2)], ids=lambda one: type(one).__name__
+)
+def test_runs_with_a_predicted_floor_but_no_curve_are_plotted_without(algorithm):
+    """On fixed samples `lf.predict` gives floors or rates, and raises if the distance is asked for."""
+    figure, caption = drawn([replace(RUN, algorithm=algorithm, data=lf.FixedSamples(8))])
+    assert not black_lines(figure)
+    assert "predicted" not in caption
+
+
 def test_a_tuned_algorithm_is_told_from_another_and_predicted_at_its_step():
     tuned = lf.Tuned(base=FEDREP, grid={"step_size": (0.1, 0.3)}, trials=2)
     cells = lf.grid(replace(RUN, n_rounds=3, trials=2), algorithm=(FEDREP, tuned))

@@ -193,7 +193,7 @@ def test_a_share_of_clusters_is_judged_by_its_clusters():
     assert judge_share(hits, 0.9, **said).verdict is Verdict.SUPPORTED
     judged = judge_share(hits, 0.9, clusters=clusters, **said)
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert judged.detail == "600 of 600 in 6 data sets"
+    assert judged.detail == "600 of 600 in 6 clusters"
     assert judge_share(hits.reshape(6, 4, 25), 0.9, clusters=range(6), **said) == judged
     for none in (judge_share([], 0.9, **said), judge_share(np.ones((0, 3)), 0.9, clusters=[], **said)):
         assert (none.verdict, none.detail) == (Verdict.VACUOUS, "none")

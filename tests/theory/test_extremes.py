@@ -155,7 +155,7 @@ NUMBERS = {
     "noise_floor": lambda case, noise: theory.noise_floor(0.01, noise_std=noise, **case.closed),
     "norm_growth": lambda case, noise: theory.norm_growth(0.1, noise_std=noise, **case.closed),
     "stability_edge": lambda case, noise: theory.stability_edge(case.W, **case.sizes),
-    "local_best_step": lambda case, noise: theory.local_best_step(case.W, **case.sizes),
+    "near_truth_best_step": lambda case, noise: theory.near_truth_best_step(case.W, **case.sizes),
     "near_truth_factor": lambda case, noise: theory.near_truth_factor(case.W, step_size=0.01, **case.sizes),
     "near_truth_floor": lambda case, noise: theory.median_distance(
         theory.near_truth_floor(case.W, step_size=0.01, noise_std=noise, **case.sizes), dim=case.d

@@ -116,6 +116,8 @@ class ClusterFedVARP(Clustering):
 
     Raises
     ------
+    TypeError
+        As in `FedAvg`.
     ValueError
         As in `FedAvg`, and if the clusters are not numbered from 0 without gaps, or do not fit the run's clients.
 

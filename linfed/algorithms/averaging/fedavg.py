@@ -69,8 +69,8 @@ class FedAvg(Averaging):
     one layer, full participation and fixed data its fixed point is `linfed.theory.fedavg_fixed_point`. With two layers
     and K = 1 every limit ``B w`` with ``w != 0`` is the pooled least-squares solution.
 
-    **Deviations**: equal weights by default; full-gradient steps, the server step size, fine-tuning by least squares
-    and schedules are additions.
+    **Deviations**: equal weights by default; full-gradient steps, the server step size, `aggregate`, fine-tuning by
+    least squares or of all layers, and schedules are additions.
 
     References
     ----------

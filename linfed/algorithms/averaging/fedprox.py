@@ -26,6 +26,8 @@ class FedProx(Averaging):
 
     Raises
     ------
+    TypeError
+        As in `FedAvg`.
     ValueError
         As in `FedAvg`, and if mu is negative.
 

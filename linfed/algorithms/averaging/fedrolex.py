@@ -92,6 +92,8 @@ class FedRolex(Rolling):
 
     Raises
     ------
+    TypeError
+        As in `FedAvg`.
     ValueError
         As in `FedAvg`, and if a share is outside of (0, 1], or the number of shares is not the number of clients.
 

@@ -45,6 +45,8 @@ class FedSCAVAR(Clustering, Rolling):
 
     Raises
     ------
+    TypeError
+        As in `FedAvg`.
     ValueError
         As in `FedAvg`, `FedProx`, `ClusterFedVARP` and `FedRolex`.
 

@@ -35,6 +35,8 @@ class FedVARP(Averaging):
 
     Raises
     ------
+    TypeError
+        As in `FedAvg`.
     ValueError
         As in `FedAvg`.
 

@@ -40,6 +40,8 @@ class SCAFFOLD(Averaging):
 
     Raises
     ------
+    TypeError
+        As in `FedAvg`.
     ValueError
         As in `FedAvg`, and if `controls` is unknown.
 

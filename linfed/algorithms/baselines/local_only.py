@@ -119,7 +119,7 @@ class LocalOnly(Algorithm):
         return np.asarray(overshoots(theta, look, self._loss(np.zeros_like(theta), batch)).any(axis=-1))
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return the least-squares predictors of new clients, from their own samples only."""
+        """Return the least-squares predictors of new clients, from their own samples only, also with a step size."""
         return State(S=batch.least_squares(self.ridge))
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:

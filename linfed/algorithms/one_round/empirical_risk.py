@@ -225,7 +225,7 @@ class BurerMonteiro(Minimiser):
     The penalty is 0 at balanced factors of any ``B W'`` and does not change the smallest loss; the start is balanced.
     The objective is not convex: the result can depend on `init`. B is then orthonormalised, and the heads with it. One
     round on fixed samples is enough, with full participation: the heads of other clients belong to an earlier B. With m
-    <= k the initial heads already explain all samples, so B keeps its span. Cost of an iteration ``O(p m (d k))``.
+    <= k the initial heads already explain all samples, so B keeps its span. Cost of an iteration ``O(p m d k)``.
 
     **Deviations**: the balancing penalty replaces the constraint of orthonormal columns; `weights` is an addition.
 

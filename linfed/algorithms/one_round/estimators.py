@@ -154,7 +154,7 @@ class UStatistic(SpectralEstimator):
         """Return the eigenvectors with the algebraically largest eigenvalues."""
         m = batch.counts
         if m.min() < 2:
-            raise ValueError("UStatistic requires at least 2 samples per client, got 1")
+            raise ValueError("n_samples = 1 must be at least 2 for UStatistic, which uses pairs of a client's samples")
         h = _local_averages(batch, dim)
         omega = relative_weights(batch, self.weights)
         products = (omega * m / (m - 1.0))[..., None] * h

@@ -141,7 +141,7 @@ class GradientHeads(HeadSolver):
 
         w_i \leftarrow w_i - \tfrac{\alpha}{m} Z_i^\top (Z_i w_i - y_i), \qquad \tau \text{ times}
 
-    New clients have no last head and are fitted exactly. Cost ``O(tau p m k)`` in addition to the cost of Z.
+    New clients are fitted exactly. Cost ``O(tau p m k)`` in addition to the cost of Z.
 
     References
     ----------

@@ -40,7 +40,7 @@ class AltGDmin(Algorithm):
         the spectral norm of the first round's local averages ``[X_i'y_i/m]_i``; this presumes samples with
         ``E xx' = I``.
     threshold : float
-        Threshold of the default initialisation, `TruncatedAverages`.
+        Threshold of the default initialisation, `TruncatedAverages`; not used with another one.
     init : Initial, "moments", "random" or array_like (d, k) or (trials, d, k), optional
         Initial B, instead of truncated local averages.
     disjoint_samples : bool

@@ -14,7 +14,7 @@ from linfed._values import check_fields, one_of, optional
 from linfed.algorithms.parts.base import Algorithm, Communication, Requires
 from linfed.algorithms.parts.heads import AtHeads, local_messages
 from linfed.algorithms.representation.fedrep import FedRep
-from linfed.checks import check_bool, check_integer, check_number
+from linfed.checks import check_bool, check_integer, check_number, short_repr
 from linfed.data.batch import Batch, Fit
 from linfed.numerics.streams import TrialRandom
 
@@ -116,7 +116,7 @@ class CompressedFedRep(FedRep):
         if self.shared_mask and self.kept_share is None:
             raise ValueError(f"shared_mask = True requires kept_share, got levels = {self.levels}")
         if self.whiten is not None:
-            raise ValueError("whiten cannot be combined with compressed messages")
+            raise ValueError(f"whiten = {short_repr(self.whiten)} must be None: messages are compressed")
 
     @property
     def requires(self) -> Requires:

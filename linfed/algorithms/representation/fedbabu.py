@@ -50,6 +50,8 @@ class FedBABU(Scheduled):
 
     Raises
     ------
+    TypeError
+        If `fine_tune` has another type.
     ValueError
         If a value is out of range or the head is 0; in `simulate` also for classification with a given head or with
         exact heads.

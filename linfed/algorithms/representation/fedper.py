@@ -1,4 +1,4 @@
-"""FedPer for linear regression (Arivazhagan, Aggarwal, Singh and Choudhary 2019): shared base, personal heads."""
+"""FedPer for linear models (Arivazhagan, Aggarwal, Singh and Choudhary 2019): shared base, personal heads."""
 
 from __future__ import annotations
 

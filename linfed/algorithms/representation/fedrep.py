@@ -1,4 +1,4 @@
-"""FedRep for linear regression (Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2)."""
+"""FedRep for linear models (Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from linfed.algorithms.parts.heads import (
 )
 from linfed.algorithms.parts.overshooting import overshoots_on_representation
 from linfed.algorithms.parts.step_size import Scheduled, StepSize, checked_step_size
-from linfed.checks import check_bool, check_choice, check_integer, check_weights
+from linfed.checks import check_bool, check_choice, check_integer, check_weights, short_repr
 from linfed.data.batch import Batch, Fit
 from linfed.data.rows import factor_floats
 from linfed.numerics.layers import composed, summed_outer
@@ -164,9 +164,14 @@ class FedRep(Scheduled):
             rotate_heads=check_bool,
         )
         if self.whiten is not None and self.representation_steps > 1:
-            raise ValueError(f"whiten requires representation_steps = 1, got {self.representation_steps}")
+            raise ValueError(
+                f"whiten = {short_repr(self.whiten)} requires representation_steps = 1, got {self.representation_steps}"
+            )
         if self.aggregate in MEDIANS and (self.weights is not None or self.whiten is not None):
-            raise ValueError(f"aggregate = {self.aggregate!r} cannot be combined with weights or whiten")
+            other = "whiten" if self.weights is None else "weights"
+            raise ValueError(
+                f"aggregate = {self.aggregate!r} requires {other} = None, got {short_repr(getattr(self, other))}"
+            )
         if self.rotate_heads and not self.orthonormalize:
             raise ValueError("rotate_heads = True requires orthonormalize = True, whose QR factorisation gives R")
 
@@ -203,14 +208,16 @@ class FedRep(Scheduled):
         return as_initial(self.init)
 
     def check_loss(self, classes: int) -> None:
-        """Raise if heads are exact or rotated, or gradients whitened, and the task is classification."""
+        """Raise if the task is classification, and heads are exact or rotated, or messages whitened or medians."""
         check_heads_loss("heads", self.heads, classes)
         if classes and self.aggregate in MEDIANS:
             raise ValueError(
                 f"aggregate = {self.aggregate!r} supports only regression, but the samples have {classes} classes"
             )
         if classes and self.whiten is not None:
-            raise ValueError(f"whiten supports only regression; the samples have {classes} classes")
+            raise ValueError(
+                f"whiten = {short_repr(self.whiten)} supports only regression, but the samples have {classes} classes"
+            )
         if classes and self.rotate_heads:
             raise ValueError(f"rotate_heads = True supports only regression, but the samples have {classes} classes")
 
@@ -295,14 +302,14 @@ class FedRep(Scheduled):
         return Communication(down, up + (dim * (dim + 1) / 2.0 if self.whiten == "pooled" else 0.0))
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of B, the heads, and the messages if they are whitened."""
+        """Return the size of B and the heads, and of the messages of medians, whitening and several steps on B."""
         size = super().floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
         medians = 3 * participants * dim * self.rank if self.aggregate in MEDIANS else 0
         messages = bool(self.whiten) or self.representation_steps > 1
         return size + medians + (3 * participants * dim if messages else 0)
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
-        """Return the size of divided samples, and of the covariances of all clients or of a block."""
+        """Return the size of divided samples, of the covariances of all or some clients, and of a median's matrices."""
         copies = participants * samples * (dim + 1) if self.disjoint_samples else 0
         if self.aggregate == "geometric median":
             copies += 4 * (dim * self.rank) ** 2

@@ -1,4 +1,4 @@
-"""LG-FedAvg for linear regression (Liang et al. 2020): personal representations, one head for all."""
+"""LG-FedAvg for linear models (Liang et al. 2020): personal representations, one head for all."""
 
 from __future__ import annotations
 

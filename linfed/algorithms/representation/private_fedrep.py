@@ -10,6 +10,7 @@ from linfed._values import check_fields, non_negative, one_of, optional, positiv
 from linfed.algorithms.parts.base import Algorithm, Requires, State
 from linfed.algorithms.parts.heads import AtHeads, update_representation
 from linfed.algorithms.representation.fedrep import FedRep
+from linfed.checks import short_repr
 from linfed.data.batch import Batch, Fit
 from linfed.numerics.streams import TrialRandom
 
@@ -90,7 +91,7 @@ class PrivateFedRep(FedRep):
         super().__post_init__()
         check_fields(self, aggregate=one_of("mean", "sum"), message_noise_std=non_negative, clip=optional(positive))
         if self.clip is not None and self.whiten is not None:
-            raise ValueError(f"clip = {self.clip:g} cannot be combined with whiten")
+            raise ValueError(f"clip = {self.clip:g} requires whiten = None, got {short_repr(self.whiten)}")
 
     @property
     def requires(self) -> Requires:

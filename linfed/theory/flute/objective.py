@@ -39,6 +39,11 @@ def flute_relative_gradient(
     ndarray (..,)
         Relative gradient; not finite if B or W is not finite.
 
+    Raises
+    ------
+    ValueError
+        If the shapes differ, gamma1 or gamma2 is negative, or step_ratio is not positive.
+
     Notes
     -----
     The objective is
@@ -61,6 +66,8 @@ def flute_relative_gradient(
     >>> lf.theory.flute_relative_gradient(truth.B[0], truth.W[0], A, b).round(2).item()
     2.03
     """
+    gamma1, gamma2 = (check_number(f"gamma{i}", value, minimum=0.0) for i, value in ((1, gamma1), (2, gamma2)))
+    step_ratio = check_number("step_ratio", step_ratio, positive=True)
     given = {"B": B, "W": W, "A": A, "b": b}
     B, W, A, b = (check_numbers(name, value, axes=2) for name, value in given.items())
     (n, d), k = b.shape[-2:], B.shape[-1]

@@ -102,6 +102,9 @@ def test_the_relative_gradient_is_that_of_the_objective():
     stacked = lf.theory.flute_relative_gradient(*(np.stack([part, part]) for part in (point[:4], point[4:], A, b)))
     assert stacked.shape == (2,)
     assert np.isnan(lf.theory.flute_relative_gradient(np.inf * point[:4], point[4:], A, b))
+    for name, value in (("gamma1", -0.1), ("gamma2", np.nan), ("step_ratio", 0.0)):
+        with pytest.raises(ValueError, match=f"^{name} = "):
+            lf.theory.flute_relative_gradient(point[:4], point[4:], A, b, **{name: value})
 
 
 @pytest.mark.long

@@ -236,7 +236,7 @@ def near_truth_factor(
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=3, condition_number=3)
     >>> heads, sizes = problem.truth(0, [0]).W[0], {"dim": 200, "n_samples": 20}
-    >>> best, edge = lf.theory.local_best_step(heads, **sizes), lf.theory.stability_edge(heads, **sizes)
+    >>> best, edge = lf.theory.near_truth_best_step(heads, **sizes), lf.theory.stability_edge(heads, **sizes)
     >>> round(best, 3), round(edge, 3), round(lf.theory.near_truth_factor(heads, step_size=best, **sizes), 3)
     (0.981, 1.094, 0.659)
     """
@@ -301,7 +301,7 @@ def stability_edge(
     return _of_trials(W, LocalMap.edge, **sizes)
 
 
-def local_best_step(
+def near_truth_best_step(
     W: npt.ArrayLike,
     *,
     dim: int,
@@ -344,7 +344,7 @@ def local_best_step(
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=3, condition_number=3)
     >>> heads, sizes = problem.truth(0, [0]).W[0], {"dim": 200, "n_samples": 20}
-    >>> round(lf.theory.local_best_step(heads, **sizes), 3)
+    >>> round(lf.theory.near_truth_best_step(heads, **sizes), 3)
     0.981
     """
     sizes: dict[str, Any] = {"dim": dim, "n_samples": n_samples, "participants": participants, "weights": weights}

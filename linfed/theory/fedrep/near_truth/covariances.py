@@ -129,8 +129,8 @@ def mean_gradient(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LocalDrift:
-    """FedRep near B* under covariances of x, as predicted by `local_drift`.
+class NearTruthDrift:
+    """FedRep near B* under covariances of x, as predicted by `near_truth_drift`.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class LocalDrift:
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=30, dim=6, rank=2)
-    >>> found = lf.theory.local_drift(problem.truth(0, [0]), n_samples=20)
+    >>> found = lf.theory.near_truth_drift(problem.truth(0, [0]), n_samples=20)
     >>> found.rates.shape, bool(found.distance[0] < 1e-12)
     ((1, 8), True)
     """
@@ -160,9 +160,9 @@ class LocalDrift:
     distance: Array
 
 
-def local_drift(
+def near_truth_drift(
     truth: Truth, *, n_samples: int, disjoint_samples: bool = False, whiten: Literal["own"] | Design | None = None
-) -> LocalDrift:
+) -> NearTruthDrift:
     r"""Predict the rate of FedRep near B* and the point at which small steps end, for Gaussian x of any covariances.
 
     Parameters
@@ -174,7 +174,7 @@ def local_drift(
 
     Returns
     -------
-    LocalDrift
+    NearTruthDrift
 
     Raises
     ------
@@ -214,7 +214,7 @@ def local_drift(
     >>> design = lf.Gaussian(covariance=np.eye(6) + 0.5)
     >>> problem = lf.SharedRepresentation(n_clients=30, dim=6, rank=2, noise_std=0.3, design=design)
     >>> truth = problem.truth(seed=0, trials=[0])
-    >>> found = lf.theory.local_drift(truth, n_samples=20, disjoint_samples=True)
+    >>> found = lf.theory.near_truth_drift(truth, n_samples=20, disjoint_samples=True)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.05, disjoint_samples=True, init=lf.TrueSubspace())
     >>> result = lf.simulate(algorithm, lf.GivenTruth(B=truth.B[0], W=truth.W[0], noise_std=0.3, design=design),
     ...                      data=lf.FreshSamples(20), n_rounds=400)
@@ -245,7 +245,7 @@ def local_drift(
             stationary[trial] = _stationary(one, B_star[trial], perp[trial], start, options)
     known = np.asarray(np.isfinite(stationary).all(axis=(-2, -1)))
     distance = np.where(known, distance_from(B_star, np.where(known[:, None, None], stationary, B_star)), np.nan)
-    return LocalDrift(rates=values, bias=bias, stationary=stationary, distance=distance)
+    return NearTruthDrift(rates=values, bias=bias, stationary=stationary, distance=distance)
 
 
 def _derivative(truth: Truth, parts: tuple[Array, Array, Array], m: int, options: Options) -> Array:

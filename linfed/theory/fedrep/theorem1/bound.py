@@ -42,7 +42,7 @@ def fedrep_bound(
     start : array_like (...)
         ``dist(B_0, B*)``, from 0 to 1.
     smallest : array_like (...)
-        sigma_min bar, as `head_singular_values` returns it.
+        sigma_min bar, the smallest singular value of ``W*_p / sqrt(p)`` over the sets of p clients.
     exponent : float
         Multiple of T in the exponent: 1/2 as printed, 1 with ``||R^{-1}|| <= 1`` (see Notes).
 
@@ -271,7 +271,7 @@ def fedrep_step_limit(largest: npt.ArrayLike) -> Array:
     Parameters
     ----------
     largest : array_like (...)
-        sigma_max bar, as `head_singular_values` returns it.
+        sigma_max bar, the largest singular value of ``W*_p / sqrt(p)`` over the sets of p clients.
 
     Returns
     -------

@@ -29,7 +29,7 @@ def test_isotropic_heads_have_the_closed_forms(k, participants):
     some = SIZES | {"participants": participants}
     told = {"rank": k, "n_clients": len(W), **some}
     best = lf.theory.best_step_size(**told)
-    assert lf.theory.local_best_step(W, **some) == pytest.approx(best, rel=1e-6)
+    assert lf.theory.near_truth_best_step(W, **some) == pytest.approx(best, rel=1e-6)
     assert lf.theory.stability_edge(W, **some) == pytest.approx(2 * best, rel=1e-12)
     for step in (0.2, 0.9, 2.5):
         assert lf.theory.near_truth_factor(W, step_size=step, **some) == pytest.approx(
@@ -68,7 +68,7 @@ def test_the_map_is_the_limit_of_the_exact_means(clients, participants):
 
 def test_the_edge_the_best_step_and_the_floor_are_where_the_map_says():
     W, some = skewed(12, 3), SIZES | {"participants": 5}
-    best, edge = lf.theory.local_best_step(W, **some), lf.theory.stability_edge(W, **some)
+    best, edge = lf.theory.near_truth_best_step(W, **some), lf.theory.stability_edge(W, **some)
     least = lf.theory.near_truth_factor(W, step_size=best, **some)
     assert best < edge < 2 * best
     assert lf.theory.near_truth_factor(W, step_size=edge, **some) == pytest.approx(1.0, rel=1e-12)
@@ -121,7 +121,7 @@ def test_the_map_is_that_of_a_loop_over_clients(kappa, shared, participants):
 @pytest.mark.parametrize("shared", [False, True])
 def test_compressed_messages_of_any_heads_have_an_edge_and_a_best_step(shared):
     W, some = skewed(12, 3), SIZES | {"participants": 5, "compression": 2.0, "shared_mask": shared}
-    best, edge = (law(W, **some) for law in (lf.theory.local_best_step, lf.theory.stability_edge))
+    best, edge = (law(W, **some) for law in (lf.theory.near_truth_best_step, lf.theory.stability_edge))
     factors = [
         lf.theory.near_truth_factor(W, step_size=step, **some) for step in (edge, best, 0.99 * best, 1.01 * best)
     ]
@@ -132,7 +132,7 @@ def test_compressed_messages_of_any_heads_have_an_edge_and_a_best_step(shared):
 LAWS = {
     "factor": lambda **some: lf.theory.near_truth_factor(skewed(12, 3), step_size=0.2, **some),
     "edge": lambda **some: lf.theory.stability_edge(skewed(12, 3), **some),
-    "best step": lambda **some: lf.theory.local_best_step(skewed(12, 3), **some),
+    "best step": lambda **some: lf.theory.near_truth_best_step(skewed(12, 3), **some),
     "floor": lambda **some: lf.theory.near_truth_floor(skewed(12, 3), step_size=0.05, noise_std=0.1, **some),
 }
 
@@ -208,7 +208,7 @@ ONE_OF_FEW = [(5, 5), (4, 3), (40, 10), (5, 3), (9, 4), (3, 3), (2, 1), (1, 1)]
 def test_one_participant_has_an_edge_a_best_step_and_a_floor(n, k):
     """Where fewer clients than k (k + 1)/2 take part one by one, the quadratic part of the map is singular."""
     W, some = skewed(n, k), {"dim": 4 * k, "n_samples": k + 6, "participants": 1}
-    edge, best = lf.theory.stability_edge(W, **some), lf.theory.local_best_step(W, **some)
+    edge, best = lf.theory.stability_edge(W, **some), lf.theory.near_truth_best_step(W, **some)
     factors = [lf.theory.near_truth_factor(W, step_size=share * edge, **some) for share in (0.99, 1.0, 1.01)]
     assert factors[0] < 1.0 < factors[2]
     assert factors[1] == pytest.approx(1.0, abs=1e-9)
@@ -223,7 +223,7 @@ def test_one_participant_has_an_edge_a_best_step_and_a_floor(n, k):
 
 def test_heads_that_leave_a_direction_out_have_no_step():
     W = np.sqrt(3.0) * np.eye(2, 3)
-    assert lf.theory.stability_edge(W, **SIZES) == lf.theory.local_best_step(W, **SIZES) == 0.0
+    assert lf.theory.stability_edge(W, **SIZES) == lf.theory.near_truth_best_step(W, **SIZES) == 0.0
     assert lf.theory.near_truth_factor(W, step_size=0.1, **SIZES) >= 1.0
 
 
@@ -236,7 +236,7 @@ def edge(**changes):
 
 
 def best_step(**changes):
-    return lf.theory.local_best_step(skewed(5, 2), **SIZES | changes)
+    return lf.theory.near_truth_best_step(skewed(5, 2), **SIZES | changes)
 
 
 def floor(**changes):

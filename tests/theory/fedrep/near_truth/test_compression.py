@@ -33,7 +33,7 @@ def test_isotropic_heads_have_the_closed_form(shared, participants):
     np.testing.assert_allclose(X, step**2 * drive / (1 - factor) * np.eye(k), rtol=1e-9, atol=1e-15)
     edge = lf.theory.stability_edge(W, **sizes)
     assert edge == pytest.approx(2 * step * c / (2 * c + (factor - 1) / step), rel=1e-9)
-    assert lf.theory.local_best_step(W, **sizes) == pytest.approx(edge / 2, rel=1e-5)
+    assert lf.theory.near_truth_best_step(W, **sizes) == pytest.approx(edge / 2, rel=1e-5)
 
 
 def orthonormal(rng, trials, rows, columns):

@@ -96,7 +96,7 @@ def test_one_client_and_no_complement():
     law = lf.theory.mean_gradient(truth.B, truth, n_samples=M, disjoint_samples=True)[0]
     assert np.linalg.norm(law - truth.B[0] @ (truth.B[0].T @ law)) > 0.01
     full = problem(True, d=K)
-    found = lf.theory.local_drift(full.truth(0, [0]), n_samples=M, disjoint_samples=True)
+    found = lf.theory.near_truth_drift(full.truth(0, [0]), n_samples=M, disjoint_samples=True)
     assert found.rates.shape == (1, 0)
     assert found.distance[0] < 1e-12
 
@@ -203,7 +203,7 @@ def test_rates_are_those_of_the_numerical_derivative(name, common):
 
     units = np.eye(K * (D - K)).reshape(-1, D - K, K) * step
     J = np.stack([(drift(unit) - drift(-unit)) / (2 * step) for unit in units], axis=1)
-    found = lf.theory.local_drift(truth, n_samples=M, **options)
+    found = lf.theory.near_truth_drift(truth, n_samples=M, **options)
     np.testing.assert_allclose(found.rates[0], np.sort(np.linalg.eigvals(J).real), atol=1e-6)
     np.testing.assert_allclose(perp.T @ found.bias[0], drift(np.zeros((D - K, K))).reshape(D - K, K), atol=1e-12)
 
@@ -212,25 +212,25 @@ def test_rates_are_those_of_the_numerical_derivative(name, common):
 def test_a_stationary_subspace_contains_its_mean_gradient(common):
     one = problem(common, n=6, condition=20.0, noise_std=1.0)
     truth, run = one.truth(0, [0, 1]), {"n_samples": M, "disjoint_samples": True}
-    found = lf.theory.local_drift(truth, **run)
+    found = lf.theory.near_truth_drift(truth, **run)
     S, G = found.stationary, lf.theory.mean_gradient(found.stationary, truth, **run)
     np.testing.assert_allclose(S @ (S.mT @ G), G, atol=1e-9)
     np.testing.assert_allclose(S.mT @ S, [np.eye(K)] * 2, atol=1e-12)
     np.testing.assert_allclose(found.distance, lf.subspace_distance(S, truth.B), rtol=1e-9)
     assert (found.distance > 0.005).all()
     for t in range(2):
-        alone = lf.theory.local_drift(one.truth(0, [t]), **run)
+        alone = lf.theory.near_truth_drift(one.truth(0, [t]), **run)
         for name in ("rates", "bias", "distance"):
             np.testing.assert_allclose(getattr(found, name)[t], getattr(alone, name)[0], rtol=1e-7, atol=1e-12)
 
 
 def test_without_noise_or_anisotropy_there_is_no_displacement():
     for one in (problem(True, noise_std=0.0), problem(True, condition=1.0)):
-        assert lf.theory.local_drift(one.truth(0, [0]), n_samples=M, disjoint_samples=True).distance[0] < 1e-10
+        assert lf.theory.near_truth_drift(one.truth(0, [0]), n_samples=M, disjoint_samples=True).distance[0] < 1e-10
     isotropic = lf.SharedRepresentation(n_clients=40, dim=5, rank=3, condition_number=1.0)
-    found = lf.theory.local_drift(isotropic.truth(0, [0]), n_samples=10)
+    found = lf.theory.near_truth_drift(isotropic.truth(0, [0]), n_samples=10)
     np.testing.assert_allclose(found.rates, 1 - 3 / 10, rtol=1e-9)
-    whitened = lf.theory.local_drift(isotropic.truth(0, [0]), n_samples=10, whiten="own")
+    whitened = lf.theory.near_truth_drift(isotropic.truth(0, [0]), n_samples=10, whiten="own")
     np.testing.assert_allclose(whitened.rates, 1.0, rtol=1e-9)
 
 
@@ -266,18 +266,18 @@ def test_under_a_common_covariance_the_reference_is_the_only_stable_subspace():
             ("B has shape (3, 5, 2)", "(1, 5, 2)"),
         ),
         (
-            lambda t: lf.theory.local_drift(
+            lambda t: lf.theory.near_truth_drift(
                 dataclasses.replace(t, design=lf.Gaussian(covariance=np.diag([1.0, 1, 1, 1, 0]))), n_samples=9
             ),
             ("design", "regular covariance"),
         ),
-        (lambda t: lf.theory.local_drift(dataclasses.replace(t, S=t.dense()), n_samples=9), ("form B* w_i*",)),
+        (lambda t: lf.theory.near_truth_drift(dataclasses.replace(t, S=t.dense()), n_samples=9), ("form B* w_i*",)),
         (
-            lambda t: lf.theory.local_drift(dataclasses.replace(t, design=lf.Rademacher()), n_samples=9),
+            lambda t: lf.theory.near_truth_drift(dataclasses.replace(t, design=lf.Rademacher()), n_samples=9),
             ("design", "Gaussian"),
         ),
         (
-            lambda t: lf.theory.local_drift(dataclasses.replace(t, W=t.W[..., :1] * [1.0, 1.0]), n_samples=9),
+            lambda t: lf.theory.near_truth_drift(dataclasses.replace(t, W=t.W[..., :1] * [1.0, 1.0]), n_samples=9),
             ("heads of trial 0", "must span"),
         ),
     ],
@@ -289,5 +289,5 @@ def test_what_the_law_does_not_cover_is_one_line(call, fragments):
 def test_a_bias_that_is_too_large_is_a_warning():
     one = problem(True, condition=1e4, noise_std=60.0, n=40)
     with pytest.warns(RuntimeWarning, match="stationary subspace"):
-        found = lf.theory.local_drift(one.truth(0, [0]), n_samples=M, disjoint_samples=True)
+        found = lf.theory.near_truth_drift(one.truth(0, [0]), n_samples=M, disjoint_samples=True)
     assert found.rates[0, 0] < 0

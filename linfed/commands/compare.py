@@ -34,7 +34,7 @@ def run(given: argparse.Namespace) -> int:
 
     if given.rtol is not None and not given.rtol >= 0:
         raise UsageError(f"--rtol {given.rtol} must be at least 0")
-    found = compare(read_runs(given.before, "BEFORE")[1], read_runs(given.after, "AFTER")[1], relative=given.rtol)
+    found = compare(read_runs(given.before, "BEFORE")[1], read_runs(given.after, "AFTER")[1], rtol=given.rtol)
     print(wrapped(format_comparison(found, given.before, given.after)))
     if not given.strict:
         return 0

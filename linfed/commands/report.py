@@ -27,6 +27,6 @@ def run(given: argparse.Namespace) -> int:
     """Write the report, and return the exit status."""
     from linfed.report.write import write
 
-    path = write(given.folder, out=given.out, against=given.baseline)
+    path = write(given.folder, out=given.out, baseline=given.baseline)
     print(f"wrote {path}", flush=True)
     return 0

@@ -57,17 +57,17 @@ class Pair:
             abs(end) for end in (self.before.claimed_low, self.before.claimed_high, old, new) if math.isfinite(end)
         )
 
-    def estimate_moved(self, relative: float | None = None) -> bool:
+    def estimate_moved(self, rtol: float | None = None) -> bool:
         """Return True if the estimate changed.
 
         An estimate has changed if each value lies outside the other's interval, if the relative change exceeds
-        `relative`, or if only one of the values is finite.
+        `rtol`, or if only one of the values is finite.
         """
         old, new = self.before.estimate, self.after.estimate
         if self.change == math.inf:
             return True
         apart = _outside(new, self.before) and _outside(old, self.after)
-        return (apart and self.change > ROUNDING) or (relative is not None and self.change > relative)
+        return (apart and self.change > ROUNDING) or (rtol is not None and self.change > rtol)
 
     @property
     def as_line(self) -> tuple[str, str]:
@@ -109,7 +109,7 @@ class Comparison:
 
 
 def compare(
-    before: Mapping[str, RunRecord], after: Mapping[str, RunRecord], *, relative: float | None = None
+    before: Mapping[str, RunRecord], after: Mapping[str, RunRecord], *, rtol: float | None = None
 ) -> Comparison:
     """Return the differences between two runs.
 
@@ -117,7 +117,7 @@ def compare(
     ----------
     before, after : mapping of str to RunRecord
         Records by the name of the experiment.
-    relative : float, optional
+    rtol : float, optional
         Relative change (`Pair.change`) above which an estimate counts as changed. By default it counts as changed only
         if each estimate lies outside the other's interval.
 
@@ -146,8 +146,8 @@ def compare(
     same = [pair for pair in pairs if not pair.verdict_moved]
     return Comparison(
         verdicts=[pair for pair in pairs if pair.verdict_moved],
-        estimates=[pair for pair in same if pair.estimate_moved(relative)],
-        claimed_range=[pair for pair in same if pair.range_moved and not pair.estimate_moved(relative)],
+        estimates=[pair for pair in same if pair.estimate_moved(rtol)],
+        claimed_range=[pair for pair in same if pair.range_moved and not pair.estimate_moved(rtol)],
         before_only=only[0],
         after_only=only[1],
         other_settings=other_settings,

@@ -30,8 +30,8 @@ class Content:
     pictures : dict of str to list of Picture
         Figures of each experiment.
     moved : Comparison or None
-        Differences from the run `against`.
-    against : str
+        Differences from the run `baseline`.
+    baseline : str
         Name of the run to compare with.
     """
 
@@ -41,7 +41,7 @@ class Content:
     scoreboard: list[Row]
     pictures: Mapping[str, list[Picture]]
     moved: Comparison | None = None
-    against: str = ""
+    baseline: str = ""
 
     @property
     def quick(self) -> list[str]:

@@ -39,7 +39,7 @@ def page(content: Content) -> str:
     sections = {kind: (title, _list(content, kind)) for kind, title in OUTCOMES.items()}
     sections["ours"] = ("What linfed adds: predictions, thresholds and controls", _ours(content))
     if content.moved:
-        sections["differences"] = (f"Differences from {content.against}", _differences(content))
+        sections["differences"] = (f"Differences from {content.baseline}", _differences(content))
     sections["experiments"] = ("Experiments", _experiments(content))
     sections["verdicts"] = ("How to read a verdict", _meanings(content))
     room = resources.files("linfed.report")
@@ -198,7 +198,7 @@ def _differences(content: Content) -> str:
         if pairs:
             parts.append(f"<h3>{title}: {len(pairs)}</h3>")
             parts.append(_table(title, ("experiment", "claim", "before", "now"), map(_moved, pairs)))
-    for title, only in ((f"Only in {content.against}", found.before_only), ("Only in this run", found.after_only)):
+    for title, only in ((f"Only in {content.baseline}", found.before_only), ("Only in this run", found.after_only)):
         if only:
             rows = [
                 (_link(name), f"{escape(one.claim)} ({escape(one.setting)})", _chip(one.verdict))

@@ -20,7 +20,7 @@ from linfed.reproduction.record import ResultsFolder, read_runs
 from linfed.system.files import replacing
 
 
-def write(folder: str, *, out: str | None = None, against: str | None = None) -> Path:
+def write(folder: str, *, out: str | None = None, baseline: str | None = None) -> Path:
     """Write a report about the saved runs in a folder.
 
     Parameters
@@ -29,7 +29,7 @@ def write(folder: str, *, out: str | None = None, against: str | None = None) ->
         Output folder of `linfed reproduce`, or one ``NAME.json`` in it.
     out : str, optional
         Folder of ``report.html``, or a file whose name ends in ``.html``; `folder` by default.
-    against : str, optional
+    baseline : str, optional
         Folder or ``NAME.json`` of a run to compare with.
 
     Returns
@@ -42,7 +42,7 @@ def write(folder: str, *, out: str | None = None, against: str | None = None) ->
     UsageError
         If there are no saved runs, or the report cannot be written.
     """
-    found = collected(folder, against=against)
+    found = collected(folder, baseline=baseline)
     path = Path(out) if out else found.folder.path
     path = path if path.suffix == ".html" and not path.is_dir() else path / "report.html"
     ResultsFolder(path.parent).create()
@@ -51,10 +51,10 @@ def write(folder: str, *, out: str | None = None, against: str | None = None) ->
     return path
 
 
-def collected(folder: str, *, against: str | None = None) -> Content:
+def collected(folder: str, *, baseline: str | None = None) -> Content:
     """Return the contents of a report; the parameters are as in `write`."""
     where, records = read_runs(folder)
-    before = None if against is None else read_runs(against, "--baseline")[1]
+    before = None if baseline is None else read_runs(baseline, "--baseline")[1]
     try:
         experiments = experiments_folder(None)
     except UsageError:
@@ -72,5 +72,5 @@ def collected(folder: str, *, against: str | None = None) -> Content:
             for name, record in tqdm(records.items(), desc="figures", disable=check_progress(None))
         },
         moved=None if before is None else compare(before, records),
-        against=against or "",
+        baseline=baseline or "",
     )

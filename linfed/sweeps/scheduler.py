@@ -302,6 +302,11 @@ class _Sweep:
         return False
 
     def _steps(self, index: int) -> Steps:
+        """Yield lists of tasks, which are done when the generator is resumed, and return the cell's outcome.
+
+        A cell that divides itself runs in a thread: each list of its parts comes from its `run()`, which receives their
+        rows, or the error of a part.
+        """
         cell, tasks = self.cells[index], list[Task]()
         if not self._divides(index):
             task = Task(index, cell, self.keys[index] if self.keys else None)

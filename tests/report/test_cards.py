@@ -114,7 +114,7 @@ def test_wrong_verdicts_are_as_frequent_as_expected():
     wrong = int(((np.sign(seen) != np.sign(true)) & against).sum())
     assert expected_errors(claims) == pytest.approx(wrong, abs=3 * wrong**0.5)
     assert wrong > 20
-    counted = f"{against.sum():,} of 16,000 claims are decided"
+    counted = f"{against.sum():,} of 16,000 verdicts are for or against a claim"
     assert errors_sentence(claims).startswith(counted)
     assert f"about {expected_errors(claims):.0f} of these" in errors_sentence(claims)
     assert "fewer than one of these" in errors_sentence(claims[:1])

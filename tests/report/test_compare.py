@@ -32,7 +32,7 @@ def test_a_verdict_that_moved_is_told_once():
 
 
 @pytest.mark.parametrize(
-    ("changes", "relative", "moved"),
+    ("changes", "rtol", "moved"),
     [
         ({"estimate": 0.7, "low": 0.6, "high": 0.75}, None, True),  # outside of both
         ({"estimate": 0.7, "low": 0.6, "high": 0.95}, None, False),  # the first lies in the second's interval
@@ -46,10 +46,10 @@ def test_a_verdict_that_moved_is_told_once():
         ({"estimate": 0.7, "high": math.inf}, None, False),  # an end that is not finite bounds nothing
     ],
 )
-def test_an_estimate_moved_beyond_both_intervals_or_by_a_share(changes, relative, moved):
-    found = compare(runs(claim()), runs(claim(**changes)), relative=relative)
+def test_an_estimate_moved_beyond_both_intervals_or_by_a_share(changes, rtol, moved):
+    found = compare(runs(claim()), runs(claim(**changes)), rtol=rtol)
     assert len(found.estimates) == moved
-    found = compare(runs(claim(**changes)), runs(claim()), relative=relative)
+    found = compare(runs(claim(**changes)), runs(claim()), rtol=rtol)
     assert len(found.estimates) == moved
 
 

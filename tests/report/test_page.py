@@ -164,7 +164,7 @@ def test_differences_from_another_run_are_listed():
     before = card("a", finding("it falls"), finding("same"), finding("old"))
     after = card("a", finding("it falls", low=0.1, high=0.2), finding("same"), finding("new"))
     moved = compare({"a": before.record}, {"a": after.record})
-    found = section(page(content(after, moved=moved, against="before")), "differences")
+    found = section(page(content(after, moved=moved, baseline="before")), "differences")
     assert "Differences from before" in found
     assert "2 claims are in both runs" in found
     assert "Changed verdicts: 1" in found

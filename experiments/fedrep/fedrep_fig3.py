@@ -45,13 +45,12 @@ CAPTIONS = {
     "10-90 %. Step sizes are tuned for the fewest rounds to distance 0.05 (dashed, squared).",
 }
 
+IS_FASTEST = "FedRep [...] has the fastest rate compared to GD-GD and 10GD-GD"
+ACCELERATES = "running more local updates for finding the local head accelerates the convergence speed of FedRep"
+SCALE_BADLY = "GD-GD and 10GD-GD [...] do not scale properly with n"
 paper = partial(c.cite, "FedRep paper, section 5.1, Figure 3")
 MORE_CLIENTS = paper("by increasing the number of nodes n, clients converge to the true representation faster")
-FASTEST = paper(IS_FASTEST := "FedRep [...] has the fastest rate compared to GD-GD and 10GD-GD")
-MORE_UPDATES = paper(
-    ACCELERATES := "running more local updates for finding the local head accelerates the convergence speed of FedRep"
-)
-SCALES = paper(SCALE_BADLY := "GD-GD and 10GD-GD [...] do not scale properly with n")
+FASTEST, MORE_UPDATES, SCALES = paper(IS_FASTEST), paper(ACCELERATES), paper(SCALE_BADLY)
 
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 HEAD_STEPS = {"10GD-GD": 10, "GD-GD": 1}

@@ -25,6 +25,9 @@ LARGEST_NOISE = 1e70
 NO_NUMBERS = (bool, np.bool_, np.timedelta64)
 """Types that Python or NumPy treat as integers and that the checks refuse as numbers."""
 
+SYMMETRIC = 1e-10
+"""Largest difference of a symmetric matrix from its symmetric part, as a share of the largest entry."""
+
 SHOWN = 120
 """Largest number of characters of a value in a message."""
 
@@ -164,8 +167,16 @@ def is_real(value: object) -> TypeGuard[float]:
     return isinstance(value, numbers.Real) and not isinstance(value, NO_NUMBERS)
 
 
+def _plain(value: object) -> object:
+    """Return the number in an array without axes, and any other value as it is."""
+    if isinstance(value, np.ndarray) and not value.ndim and not isinstance(value, np.ma.MaskedArray):
+        return value[()]
+    return value
+
+
 def check_integer(name: str, value: object, minimum: int = 1, maximum: float = LARGEST_INTEGER) -> int:
     """Return `value` as an int within ``[minimum, maximum]``; by default `maximum` is the largest 64-bit integer."""
+    value = _plain(value)
     if not is_integer(value) or value < minimum:
         raise ValueError(f"{name} = {short_repr(value)} must be an integer of at least {minimum}")
     if value > maximum:
@@ -177,6 +188,7 @@ def check_number(
     name: str, value: object, *, positive: bool = False, minimum: float = -math.inf, maximum: float = math.inf
 ) -> float:
     """Return `value` as a finite float within ``[minimum, maximum]`` (and above 0 if `positive`)."""
+    value = _plain(value)
     try:
         number = float(value) if is_real(value) else math.nan
     except OverflowError:
@@ -191,6 +203,14 @@ def check_number(
     elif maximum < math.inf:
         wanted += f" of at most {maximum:g}"
     raise ValueError(f"{name} = {short_repr(value)} must be {wanted}")
+
+
+def check_inside(name: str, value: object) -> float:
+    """Return `value` as a float inside (0, 1)."""
+    number = check_number(name, value)
+    if not 0.0 < number < 1.0:
+        raise ValueError(f"{name} = {short_repr(value)} must be inside (0, 1)")
+    return number
 
 
 def check_noise_std(value: object, name: str = "noise_std") -> float:
@@ -319,9 +339,11 @@ def _no_numbers(name: str, value: object) -> str:
 
 
 def check_times(name: str, value: object) -> Array:
-    """Return `value` as an array of numbers of rounds, which need not be integers; raise if one is negative."""
+    """Return numbers of rounds (R,), which need not be integers; raise if one is negative or NaN."""
     found = check_numbers(name, value)
-    if (found < 0).any():
+    if found.ndim > 1:
+        raise ValueError(f"{name} has shape {found.shape}, expected (R,)")
+    if not (found >= 0).all():
         raise ValueError(f"{name} = {short_repr(value)} must be at least 0")
     return found
 
@@ -363,10 +385,22 @@ def check_shape(name: str, array: Array, expected: tuple[int, ...], meaning: str
 
 
 def check_square(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> Array:
-    """Return `value` as `check_array` does, and raise unless its last two axes have one length."""
+    """Return `value` as `check_array` does, and raise unless it holds square, symmetric matrices."""
     array = check_array(name, value, shapes)
     check_shape(name, array, (*array.shape[:-1], array.shape[-2]), "a stack of square matrices")
+    if (np.abs(array / 2 - array.mT / 2) > SYMMETRIC * np.abs(array).max()).any():
+        raise ValueError(f"{name} of shape {array.shape} must hold symmetric matrices, such as X'X/m")
     return array
+
+
+def check_broadcast(arrays: Mapping[str, Array]) -> None:
+    """Raise unless named arrays have equal shapes, or shapes that NumPy broadcasts to one."""
+    shapes = {name: array.shape for name, array in arrays.items()}
+    try:
+        np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"the shapes of {listed} must agree") from None
 
 
 def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], wanted: str) -> None:

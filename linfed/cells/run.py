@@ -20,12 +20,12 @@ from linfed.problems import Problem
 from linfed.search.parts import parts_are_spread, run_parts
 from linfed.search.tuning import REUSED, Tuned
 from linfed.simulation.job import Job, check_joined, checked_job, seconds_of_a_trial, trials_of_a_second
-from linfed.simulation.participation import Participation
+from linfed.simulation.participation import Participation, plain_participation
 from linfed.simulation.results import Result
 from linfed.simulation.run import format_identical, format_unprepared, simulate, simulate_job, simulate_trials
 from linfed.simulation.status import Status
 from linfed.tables.export import format_diverged
-from linfed.tables.grid import Cell, Row
+from linfed.tables.grid import Cell, Row, unwrapped
 from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
 
@@ -93,7 +93,10 @@ class Run(ByValue):
         check_text("name", self.name)
         check_instance("algorithm", self.algorithm, (Algorithm, Tuned), "an algorithm, or lf.Tuned(base=..., grid=...)")
         check_fields(
-            self, **dict.fromkeys(("participation", "seed"), converted(owned)), metrics=converted(_owned_names)
+            self,
+            **dict.fromkeys(("n_rounds", "trials", "record_every", "engine", "name"), converted(unwrapped)),
+            **dict.fromkeys(("seed", "metrics"), converted(_owned_parts)),
+            participation=converted(lambda value: owned(plain_participation(value))),
         )
 
     def check(self) -> None:
@@ -194,9 +197,9 @@ class Part(Configuration):
         return self.part_of._row(simulate_trials(self.part_of._job(), range(self.part_first, self.part_last)))
 
 
-def _owned_names(metrics: Any) -> Any:
-    """Return several metrics as a tuple, so that equal cells have one key; a single one and None stay."""
-    return tuple(metrics) if is_several(metrics) else metrics
+def _owned_parts(value: Any) -> Any:
+    """Return several metrics, or the parts of a seed, as a tuple, so that equal cells have one key; others stay."""
+    return unwrapped(tuple(value) if is_several(value) else value)
 
 
 def edge_notes(done: Sequence[tuple[Cell, Table]]) -> list[Warning]:

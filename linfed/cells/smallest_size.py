@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from linfed._types import Array
-from linfed._values import Configuration, check_fields, instance, optional, positive, takes
+from linfed._values import Configuration, check_fields, converted, instance, optional, positive, takes
 from linfed.algorithms.parts.base import Algorithm
 from linfed.cells.run import Part, Run, edge_notes
 from linfed.checks import (
@@ -29,10 +29,13 @@ from linfed.prediction import predict
 from linfed.search.levels import Level
 from linfed.search.parts import run_parts
 from linfed.search.tuning import Tuned
-from linfed.simulation.participation import n_participants
+from linfed.simulation.participation import check_participants, n_participants
 from linfed.statistics.crossings import ThresholdSearch, crossing_of, replicates_of
-from linfed.tables.grid import Cell, Row, at_path, changed, check_path, checked_cells
+from linfed.tables.grid import Cell, Row, at_path, changed, check_path, checked_cells, unwrapped
 from linfed.tables.labeled_array import LabeledArray
+
+STEP_SIZE = "algorithm.step_size"
+"""Path of the field that a rule for the step size sets."""
 
 ROUND = "round"
 """Path that stands for the number of rounds, which a single run is enough to find."""
@@ -94,19 +97,28 @@ class SmallestSize(Configuration):
             trials=check_integer,
             budget=optional(check_integer),
             predicted=check_bool,
+            path=converted(unwrapped),
         )
         if self.batch > self.trials:
             raise ValueError(f"batch = {self.batch} must be at most trials = {self.trials}")
-        if self.step_size is not None and (not callable(self.step_size) or isinstance(self.base.algorithm, Tuned)):
-            raise ValueError(
-                f"step_size = {short_repr(self.step_size)} must be a function, and cannot be combined with lf.Tuned"
-            )
+        if self.step_size is not None:
+            self._check_rule()
         if self.predicted and (self.share != 0.5 or self.reaches.metric != "subspace_distance" or not self._is_run):
             raise ValueError(
                 "predicted = True requires lf.Run cells, the metric subspace_distance and share = 0.5, because "
                 "lf.predict gives medians"
             )
         self._check_path()
+
+    def _check_rule(self) -> None:
+        """Raise unless `step_size` is a function, and sets a field of the cell that nothing else sets."""
+        if not callable(self.step_size) or isinstance(getattr(self.base, "algorithm", None), Tuned):
+            raise ValueError(
+                f"step_size = {short_repr(self.step_size)} must be a function, and cannot be combined with lf.Tuned"
+            )
+        if self.path == STEP_SIZE:
+            raise ValueError(f"step_size = {short_repr(self.step_size)} cannot be combined with path = {STEP_SIZE!r}")
+        check_path(self.base, STEP_SIZE)
 
     def _check_path(self) -> None:
         if check_text("path", self.path) == ROUND and self._is_run:
@@ -148,7 +160,7 @@ class SmallestSize(Configuration):
 
     @property
     def _range(self) -> tuple[float, float, float]:
-        start = at_path(self.base, self.path) if self.start is None else self.start
+        start = unwrapped(at_path(self.base, self.path)) if self.start is None else self.start
         least = self._least(start) if self.lower is None else self.lower
         return least, start, start * RANGE if self.upper is None else self.upper
 
@@ -231,16 +243,14 @@ class SmallestSize(Configuration):
     def _at(self, size: float) -> Any:
         """Return the base cell at a size, with the step size that the rule gives."""
         cell = changed(self.base, {self.path: int(size) if self._whole else float(size)})
-        return (
-            cell if self.step_size is None else changed(cell, {"algorithm.step_size": _by_rule(self.step_size, cell)})
-        )
+        return cell if self.step_size is None else changed(cell, {STEP_SIZE: _by_rule(self.step_size, cell)})
 
     def _ready(self, cell: Any) -> tuple[Any, Row]:
         """Return a cell with a tuned algorithm and the required metric, and columns with the chosen step size."""
         if not isinstance(cell, Run):
             return cell, {}
         if self.path == ROUND and self.step_size is not None:
-            cell = changed(cell, {"algorithm.step_size": _by_rule(self.step_size, cell)})
+            cell = changed(cell, {STEP_SIZE: _by_rule(self.step_size, cell)})
         wanted: dict[str, Any] = {}
         if cell.metrics is None:
             wanted["metrics"] = (self.reaches.metric,)
@@ -396,13 +406,27 @@ def _by_rule(rule: Callable[..., float], cell: Any) -> float:
                 f"step_size = {short_repr(rule)} must be a function of the cell, or of any of {sorted(quantities)}"
             )
         return float(rule(cell))
-    problem, algorithm = cell.problem, cell.algorithm
+    problem, data = getattr(cell, "problem", None), getattr(cell, "data", None)
+    sizes = data if problem is None else problem
     values = {
-        "dim": problem.dim,
-        "rank": algorithm.learned_rank,
-        "n_clients": problem.n_clients,
-        "n_samples": getattr(cell.data, "n_samples", None),
-        "participants": n_participants(cell.participation, problem.n_clients),
-        "noise_std": problem.noise_std,
+        "dim": getattr(sizes, "dim", None),
+        "rank": getattr(cell.algorithm, "learned_rank", None),
+        "n_clients": getattr(sizes, "n_clients", None),
+        "n_samples": getattr(data, "n_samples", None),
+        "noise_std": getattr(problem, "noise_std", None),
     }
+    if "participants" in names:
+        values["participants"] = _n_participants(cell, values["n_clients"])
+    if missing := [name for name in names if values[name] is None]:
+        raise ValueError(f"step_size = {short_repr(rule)} must not use {', '.join(missing)}, which the cell lacks")
     return float(rule(**{name: values[name] for name in names}))
+
+
+def _n_participants(cell: Any, n_clients: int | None) -> int | None:
+    """Return the number of participants in a round of a cell; None if the cell does not say it."""
+    participation = getattr(cell, "participation", None)
+    if n_clients is None or participation is None:
+        return None
+    if is_real(participation):
+        return n_participants(participation, n_clients)
+    return int(check_participants(participation, n_clients, cell.n_rounds, cell.trials or 1).shape[-1])

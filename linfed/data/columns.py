@@ -119,6 +119,7 @@ def named_or_given(argument: str, value: object, table: Table, samples: int) -> 
         if len(column) != samples:
             raise ValueError(f"{argument} has shape {column.shape}, expected (samples,) = ({samples},)")
         return None, column
+    value = value.item() if isinstance(value, np.generic) else value
     names = [name for name in table if type(name) is type(value) and name == value]
     if not names:
         texts = [name for name in table if isinstance(name, str)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
-from linfed.checks import check_integer
+from linfed.checks import check_integer, check_numbers
 from linfed.data.rows import HeldRows, Rows, Workspace
 from linfed.numerics.streams import TrialRandom
 
@@ -85,7 +85,7 @@ class RowBatch(ABC):
         ----------
         size : int
             Number of samples per client in each batch; the last batch may be smaller.
-        order : ndarray of int (T, p, m), optional
+        order : ndarray of int (T, p, m), or nested lists, optional
             Permutations of ``range(m)``; by default the order of the rows. A client with fewer than m samples keeps the
             order of its samples, and has empty batches (zero gradient) after its last one.
         rng : TrialRandom, optional
@@ -98,21 +98,24 @@ class RowBatch(ABC):
         """
         size = check_integer("size", size)
         trials, p, m, _ = self.shape
-        if order is None and rng is not None:
-            order = rng.permutations((p,), m)
-        lying = np.broadcast_to(np.arange(m), (trials, p, m)) if order is None else order
+        lying: Array | Indices = np.broadcast_to(np.arange(m), (trials, p, m))
+        if order is not None:
+            lying = check_numbers("order", order)
+        elif rng is not None:
+            lying = rng.permutations((p,), m)
         if lying.shape != (trials, p, m) or not np.array_equal(
             np.sort(lying, axis=-1), np.broadcast_to(np.arange(m), lying.shape)
         ):
             raise ValueError(
                 f"order of shape {lying.shape} must contain permutations of range(m), (T, p, m) = {trials, p, m}"
             )
-        padded = lying >= self.counts[..., None]
+        places = lying.astype(np.intp, copy=False)
+        padded = places >= self.counts[..., None]
         if padded.any():  # padding goes last; a client's samples keep their order
-            lying = np.take_along_axis(lying, np.argsort(padded, axis=-1, kind="stable"), axis=-1)
+            places = np.take_along_axis(places, np.argsort(padded, axis=-1, kind="stable"), axis=-1)
         for start in range(0, m, size):
             left = np.clip(self.counts - start, 0.0, size)
-            yield self._chosen(lying[..., start : start + size], left)
+            yield self._chosen(places[..., start : start + size], left)
 
     def split(self, parts: int = 2, *, rest: bool = False) -> tuple[Any, ...]:
         """Return `parts` batches: the first ``floor(m_i / parts)`` samples of each client, the next ones, and so on.

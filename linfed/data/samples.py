@@ -100,18 +100,16 @@ class FreshSamples(Configuration):
 
 def check_counts(name: str, value: object) -> Counts:
     """Return a number of samples, or a tuple with one number for each client."""
-    if isinstance(value, np.ndarray) and value.ndim == 1:
-        value = value.tolist()
-    if not isinstance(value, list | tuple):
+    if not is_several(value):
         return check_integer(name, value)
-    if not value:
-        raise ValueError(f"{name} = {value} must contain a number for each client")
+    if len(value) == 0:
+        raise ValueError(f"{name} = {short_repr(value)} must contain a number for each client")
     return tuple(check_integer(f"{name}[{client}]", count) for client, count in enumerate(value))
 
 
 def _check_count(name: str, value: object) -> int:
     """Return a number of samples; a sequence of numbers raises with the class that supports it."""
-    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
+    if is_several(value):
         raise ValueError(
             f"{name} = {short_repr(value)} must be one integer for all clients; fixed samples of different numbers are "
             "given as lf.GivenSamples (help(lf.FixedSamples) has an example)"
@@ -457,7 +455,8 @@ class GivenSamples:
         clients : array_like (samples,), or of int (trials, samples)
             The client of each sample. Values (samples,) of any type are the clients' names, for one trial; see also
             `from_table`. Integers (trials, samples) are the clients' numbers, or -1 for an unassigned sample: a result
-            of `random_split` or `feature_split`. A client must have the same number of samples in all trials.
+            of `random_split` or `feature_split`, of which one trial is ``clients[:1]``. A client must have the same
+            number of samples in all trials.
         test_share : float
             Share of held-out samples: ``floor(test_share * count + 1/2)`` of a client's `count` samples, but never all
             of them.
@@ -716,7 +715,9 @@ class GivenSamples:
                 raise ValueError(
                     f"trials = {short_repr(trials)} must be below {len(self.X)}, the number of trials of X"
                 )
-            chosen = slice(trials.start, trials.stop, trials.step) if isinstance(trials, range) else list(trials)
+            chosen: slice | list[int] = list(trials)
+            if isinstance(trials, range) and trials.step > 0:  # a slice that descends to -1 would be empty
+                chosen = slice(trials.start, trials.stop, trials.step)
             return self.X[chosen], self.y[chosen], np.broadcast_to(self.counts, self.X.shape[:2])[chosen]
         X, y, counts = (np.broadcast_to(array, (len(trials), *array.shape)) for array in (self.X, self.y, self.counts))
         return X, y, counts

@@ -91,7 +91,7 @@ def classwise_split(
             )
         return dealt
 
-    return _split(classes, sizes, n, trials, seed, shares)
+    return _split(classes, sizes, n, _checked_trials(trials, len(classes)), seed, shares)
 
 
 def dirichlet_split(
@@ -177,7 +177,7 @@ def dirichlet_split(
             f"fewer than min_samples = {least} samples: increase concentration, or reduce n_clients or min_samples"
         )
 
-    return _split(classes, sizes, n, trials, seed, shares)
+    return _split(classes, sizes, n, _checked_trials(trials, len(classes)), seed, shares)
 
 
 def random_split(
@@ -225,6 +225,7 @@ def random_split(
     ((2, 100), [10, 20, 30, 40])
     """
     samples = check_integer("samples", samples)
+    trials = _checked_trials(trials, samples)
     counts = _counts(samples, n_clients, shares)
     sizes = np.array([samples])
     return _split(np.zeros(samples, dtype=np.intp), sizes, len(counts), trials, seed, lambda rng, trial: counts[None])
@@ -275,12 +276,18 @@ def feature_split(
     """
     values = check_array("feature", feature, [("samples",)])
     counts = _counts(len(values), n_clients, shares)
-    trials, seed = check_integer("trials", trials), check_seed(seed)
-    check_fits(float(trials) * len(values), f"trials = {trials} of {len(values)} samples", "use fewer trials")
+    trials, seed = _checked_trials(trials, len(values)), check_seed(seed)
     clients = np.empty((trials, len(values)), dtype=np.intp)
     for trial, rng in enumerate(generators(seed, Stream.SPLIT, range(trials))):
         clients[trial, np.lexsort((rng.random(len(values)), values))] = np.repeat(np.arange(len(counts)), counts)
     return clients
+
+
+def _checked_trials(trials: int, samples: int) -> int:
+    """Return the number of splits; raise unless they fit into memory."""
+    trials = check_integer("trials", trials)
+    check_fits(float(trials) * samples, f"trials = {trials} of {samples} samples", "use fewer trials or samples")
+    return trials
 
 
 def _counts(samples: int, n_clients: int, shares: Sequence[float] | Array | None) -> Indices:
@@ -288,8 +295,9 @@ def _counts(samples: int, n_clients: int, shares: Sequence[float] | Array | None
     n = check_integer("n_clients", n_clients, maximum=samples)
     weights = check_array("shares", np.ones(n) if shares is None else shares, [("n_clients",)])
     check_shape("shares", weights, (n,), "(n_clients,)")
-    if not weights.min() > 0:
-        raise ValueError(f"shares = {short_repr(shares)} must be positive")
+    most = np.finfo(float).max / samples / n
+    if not (weights.min() > 0 and weights.max() <= most):
+        raise ValueError(f"shares = {short_repr(shares)} must be positive numbers of at most {most:.3g}")
     ends = np.rint(samples * np.cumsum(weights) / weights.sum()).astype(np.intp)
     counts = np.diff(ends, prepend=0)
     if counts.min() == 0:
@@ -326,6 +334,11 @@ def owners_of(clients: npt.ArrayLike, rows: Array) -> tuple[Indices, tuple[Any, 
     if (named := one_column(clients)) is not None:
         check_complete("clients", {"clients": named})
         check_shape("clients", named, (samples,), f"(samples,) as X has shape {rows.shape}")
+        if named.dtype.kind == "i" and named.min() == -1 and len(np.unique(named)) == int(named.max()) + 2:
+            raise ValueError(
+                f"clients of shape ({samples},) holds names, but -1 to {named.max()} are the numbers of a split, with "
+                "-1 for unassigned samples: give clients[None], of shape (1, samples)"
+            )
         owner, names = numbered("clients", named)
         return owner[None], names
     array = check_array("clients", clients, [("trials", "samples")])
@@ -384,8 +397,7 @@ def _split(
     classes: Indices, sizes: Indices, n: int, trials: int, seed: Seed, shares: Callable[[Generator, int], Indices]
 ) -> Indices:
     """Return random clients (trials, samples); ``shares(rng, trial)`` (c, n) is the number of samples of each."""
-    trials, seed = check_integer("trials", trials), check_seed(seed)
-    check_fits(float(trials) * len(classes), f"trials = {trials} of {len(classes)} samples", "use fewer trials")
+    seed = check_seed(seed)
     clients = np.empty((trials, len(classes)), dtype=np.intp)
     everybody = np.tile([*range(n), -1], len(sizes))
     for trial, rng in enumerate(generators(seed, Stream.SPLIT, range(trials))):

@@ -110,6 +110,11 @@ def synthetic_classes(
     n, d = check_integer("n_clients", n_clients), check_integer("dim", dim)
     c, trials = check_integer("n_classes", n_classes, minimum=2), check_integer("trials", trials)
     test, seed = check_integer("test_samples", test_samples, minimum=0), check_seed(seed)
+    check_fits(
+        float(trials) * n * (c + 1) * (d + 1),
+        f"trials = {trials} of n_clients = {n} with n_classes = {c} in dimension {d}",
+        "use fewer trials, clients or classes, or a smaller dim",
+    )
     given = None if n_samples is None else _checked_counts(n_samples, n)
     rngs = generators(seed, Stream.TRUTH, range(trials))
     clients = [_draw_clients(rng, n, d, c, alpha, beta, iid) for rng in rngs]

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from linfed._types import Array, Generator, Indices
-from linfed.checks import check_integer, is_integer, short_repr
+from linfed.checks import check_integer, is_integer, is_several, short_repr
 from linfed.numerics.seeds import trial_generators
 
 Seed: TypeAlias = int | tuple[int, ...]
@@ -59,8 +59,10 @@ OF_TUPLES = 1 << 16
 
 def check_seed(seed: object) -> Seed:
     """Return `seed` as a non-negative int or a tuple of non-negative ints."""
-    if isinstance(seed, tuple | list) and seed:
+    if is_several(seed) and len(seed):
         return tuple(check_integer("seed", part, minimum=0, maximum=math.inf) for part in seed)
+    if isinstance(seed, np.ndarray) and not seed.ndim:
+        seed = seed.item()
     if not is_integer(seed) or seed < 0:
         raise ValueError(
             f"seed = {short_repr(seed)} must be a non-negative integer or a tuple of non-negative integers"

@@ -36,17 +36,25 @@ def constant_step(run: Run[Scheduled]) -> str:
     return "" if isinstance(size, float) else schedule
 
 
+def equal_weights(run: Run[Algorithm]) -> str:
+    """Require equal weights of the clients."""
+    data = run.job.data
+    if getattr(run.algorithm, "weights", "uniform") == "uniform" or not isinstance(data, GivenSamples):
+        return ""  # other samples have one number, or `equal_samples` or `drawn_samples` refuses them
+    return "for weights = 'samples' and different numbers of samples: use 'uniform'" if np.ptp(data.counts) else ""
+
+
 def equal_noise(run: Run[Algorithm]) -> str:
     """Require one noise level."""
     differs = np.ndim(getattr(run.job.problem, "noise_std", 0.0)) > 0
-    return "for clients with different noise_std" if differs else ""
+    return "for clients with different noise_std: it must be one number" if differs else ""
 
 
 def equal_samples(run: Run[Algorithm]) -> str:
     """Require one number of fresh samples."""
     data = run.job.data
     differs = isinstance(data, FreshSamples) and data.unequal
-    return "for clients with different numbers of fresh samples" if differs else ""
+    return "for clients with different numbers of fresh samples: they must be equal" if differs else ""
 
 
 def not_given(run: Run[Algorithm]) -> str:
@@ -58,7 +66,7 @@ def drawn_samples(run: Run[Algorithm]) -> str:
     """Require fixed samples that can be drawn again."""
     data, sizes = run.job.data, run.job.sizes
     if isinstance(data, FreshSamples):
-        return "for FreshSamples"
+        return "for FreshSamples: use FixedSamples or GivenSamples"
     if isinstance(data, FixedSamples) and draws_factors(data, sizes.n_clients, sizes.dim):
         return "for in_law = True: its fixed point requires drawn samples"
     return ""
@@ -153,7 +161,7 @@ def equal_clients(run: FedRepRun) -> str:
     """Require one number of samples, one noise level and no weights."""
     ranks = f"a ground truth of rank {run.truth_rank} and rank = {run.algorithm.rank}"
     kind = ranks if run.exact else "gradient heads"
-    return f"for {kind} and clients with different {run.differing}" if run.differing else ""
+    return f"for {kind} and clients with different {run.differing}: they must be equal" if run.differing else ""
 
 
 def qr(run: FedRepRun) -> str:

@@ -17,7 +17,7 @@ from linfed.prediction.averaging import AVERAGING
 from linfed.prediction.fedrep import FEDREP
 from linfed.prediction.flute import FreshTruncation, Truncation
 from linfed.prediction.law import Law, Run, first_prediction, table
-from linfed.prediction.others import LeastSquares, Minimiser, SpectralFloor, TrueSubspace
+from linfed.prediction.others import LeastSquares, Minimizer, SpectralFloor, TrueSubspace
 from linfed.prediction.personal import PERSONAL
 from linfed.prediction.prediction import Prediction
 from linfed.prediction.simplest import simplest
@@ -29,7 +29,7 @@ from linfed.system.memory import check_fits
 
 LAWS: tuple[type[Law[Run[Algorithm]]], ...] = (
     *FEDREP,
-    Minimiser,
+    Minimizer,
     FreshTruncation,
     Truncation,
     *AVERAGING,

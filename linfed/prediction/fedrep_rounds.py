@@ -227,7 +227,7 @@ class UnderParameterised(TrialByTrial):
 
     runs = "exact heads, fresh samples, ground truth of rank r > k"
     gives = ("distance", "floor", "rate")
-    name = "under-parameterised"
+    name = "under-parameterized"
     source = "theory.under_parameterized_evolution: rows of B in the eigenbasis of the clients' second moment"
     validity = (
         "the median within 7 % for 6 clients a round or more, initial distances up to 0.93, step sizes up to "

@@ -17,7 +17,7 @@ from linfed.data.explicit import normal_equations
 from linfed.data.samples import FixedSamples, FreshSamples
 from linfed.errors import NoPredictionError
 from linfed.prediction.averaging import samples_of_trials
-from linfed.prediction.conditions import all_participate, constant_step, equal_noise, equal_samples
+from linfed.prediction.conditions import all_participate, constant_step, equal_noise, equal_samples, equal_weights
 from linfed.prediction.fedrep import truncation_doubts, truncation_metric, truncation_quantity
 from linfed.prediction.law import Law, Run
 from linfed.prediction.others import rows
@@ -59,7 +59,7 @@ class Truncation(Law[Run[FLUTE]]):
     range = (
         "near the truncation to rank k, at population; the floor to first order in 1/m, within 10 % without a warning"
     )
-    conditions = (equal_noise, equal_samples, constant_step, plain_weights, all_participate, white)
+    conditions = (equal_noise, equal_samples, equal_weights, constant_step, plain_weights, all_participate, white)
 
     @classmethod
     def run_of(cls, job: Job) -> Run[FLUTE]:

@@ -191,7 +191,7 @@ def enough(run: Run[AltMin | BurerMonteiro]) -> str:
     return f"for n_samples = {m} and dim = {d}: {needed}" if m < k + 2 or d < 2 * k else ""
 
 
-class Minimiser(Law[Run[AltMin | BurerMonteiro]]):
+class Minimizer(Law[Run[AltMin | BurerMonteiro]]):
     """Subspace distance of the minimum of the empirical risk."""
 
     algorithms = (AltMin, BurerMonteiro)

@@ -17,7 +17,7 @@ from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import everybody
 from linfed.errors import NoPredictionError
 from linfed.prediction.averaging import GROWTH, LARGEST, SEARCHED, SMALLEST, samples_of_trials
-from linfed.prediction.conditions import all_participate, constant_step, drawn_samples
+from linfed.prediction.conditions import all_participate, constant_step, drawn_samples, equal_weights
 from linfed.prediction.law import Law, Run, no_representation
 from linfed.prediction.prediction import Quantity
 from linfed.simulation.job import Job
@@ -66,12 +66,6 @@ def drawn_coins(run: Run[PersonalModels]) -> str:
     """Require L2GD with coins that are drawn."""
     given = isinstance(run.algorithm, L2GD) and run.algorithm.coins is not None
     return "for given coins: leave coins= out" if given else ""
-
-
-def equal_weights(run: Run[PersonalModels]) -> str:
-    """Require equal weights of the clients."""
-    weights = getattr(run.algorithm, "weights", "uniform")
-    return "" if weights == "uniform" else f"for weights = {weights!r}: the clients must have equal weights"
 
 
 class PersonalFixedPoint(Law[Run[PersonalModels]]):

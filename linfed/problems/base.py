@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from linfed._types import Array, Indices, MaybeNone
-from linfed._values import EqualByValue
-from linfed.checks import check_instance, check_integer, short_repr
+from linfed._values import Check, EqualByValue
+from linfed.checks import LARGEST_NOISE, check_instance, check_integer, check_number, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
 from linfed.numerics.streams import Seed, check_trials
 from linfed.problems.designs import Design, Gaussian
 from linfed.system.memory import check_fits
+
+length: Check = partial(check_number, minimum=0.0, maximum=LARGEST_NOISE)
+"""Check of a length in a ground truth, which has the limit of the noise: its powers must not overflow."""
+
+positive_length: Check = partial(check_number, positive=True, maximum=LARGEST_NOISE)
+"""The same for a length that must not be 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +49,11 @@ class Truth(EqualByValue):
     n_outliers : int
         Number of planted outliers, the last clients.
 
+    Raises
+    ------
+    ValueError
+        If there is neither `B` nor `S`.
+
     Examples
     --------
     >>> import linfed as lf
@@ -59,6 +71,10 @@ class Truth(EqualByValue):
     noise_std: float | Sequence[float] = 0.0
     design: Design = field(default_factory=Gaussian)
     n_outliers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.B is None and self.S is None:
+            raise ValueError("Truth requires B and W, or S")
 
     def noise_levels(self, clients: Indices) -> float | Array:
         """Return `noise_std`, or the standard deviations (.., 1) of the given clients (..,) where they differ."""

@@ -10,11 +10,11 @@ from typing import Never
 import numpy as np
 
 from linfed._types import Array, Generator, Mask
-from linfed._values import Configuration, check_fields, converted, optional, positive
+from linfed._values import Configuration, check_fields, converted, optional
 from linfed.checks import check_integer, is_several, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize
 from linfed.numerics.streams import Seed, Stream, check_trials, generators
-from linfed.problems.base import Truth
+from linfed.problems.base import Truth, positive_length
 from linfed.problems.designs import Design, Gaussian, as_design, is_gaussian
 
 
@@ -183,7 +183,7 @@ class Classes(Configuration):
             n_clients=check_integer,
             n_classes=partial(check_integer, minimum=2),
             dim=check_integer,
-            separation=positive,
+            separation=positive_length,
             design=converted(_checked_design),
         )
         self.design.check_sizes(self.dim, self.n_clients)

@@ -74,7 +74,10 @@ class Design(ByValue, ABC):
         if value.ndim < 2 and np.any(value <= 0):
             raise ValueError(f"covariance = {short_repr(self.covariance)} must be positive")
         if value.ndim >= 2:
-            if value.shape[-2] != value.shape[-1] or not np.allclose(value, value.mT):
+            unit = 1e-8 * np.abs(value).max(axis=(-2, -1), keepdims=True)
+            if value.shape[-2] != value.shape[-1] or not np.all(
+                np.abs(value - value.mT) <= unit + 1e-5 * np.abs(value)
+            ):
                 wanted = "a symmetric (d, d) matrix" if value.ndim == 2 else "symmetric (d, d) matrices, one per client"
                 raise ValueError(f"covariance of shape {value.shape} must be {wanted}")
             lowest = np.linalg.eigvalsh(value)[..., 0]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed._values import Configuration, check_fields, converted
+from linfed._values import ByValue, check_fields, converted
 from linfed.checks import check_array, check_integer, check_noise_stds, check_shape, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, column_rank
 from linfed.numerics.streams import Seed, check_trials
@@ -20,8 +20,8 @@ from linfed.problems.designs import Design, Gaussian, as_design
 from linfed.system.memory import check_copy
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class GivenTruth(Configuration):
+@dataclass(frozen=True, kw_only=True)
+class GivenTruth(ByValue):
     """Given ground truth: ``phi_i = B w_i + s_i``, or all ``phi_i`` as one array.
 
     Parameters

@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 
 from linfed._types import Array, Generator
-from linfed._values import Configuration, check_fields, converted, optional, positive
+from linfed._values import Configuration, check_fields, converted, optional
 from linfed.checks import check_integer, check_noise_stds, check_number
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, check_trials, generators
-from linfed.problems.base import NO_CLOSED_FORM, Truth, check_new_clients, not_unique
+from linfed.problems.base import NO_CLOSED_FORM, Truth, check_new_clients, not_unique, positive_length
 from linfed.problems.designs import Design, Gaussian, as_design
 
 LARGEST_CONDITION = 1e12
@@ -107,7 +107,7 @@ class SharedRepresentation(Configuration):
         check_fields(self, design=converted(as_design))
         self.design.check_sizes(self.dim, self.n_clients)
         kappa_range = partial(check_number, minimum=1.0, maximum=LARGEST_CONDITION)
-        check_fields(self, head_norm=optional(positive), condition_number=optional(kappa_range))
+        check_fields(self, head_norm=optional(positive_length), condition_number=optional(kappa_range))
         check_fields(self, heterogeneity=partial(check_number, minimum=0.0, maximum=1.0))
         kappa = self.condition_number
         if kappa is not None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from linfed._types import Array, Generator
-from linfed._values import check_fields, non_negative, optional
+from linfed._values import check_fields, optional
 from linfed.checks import check_bool, check_integer
 from linfed.numerics.streams import Seed, Stream, generators
-from linfed.problems.base import Truth
+from linfed.problems.base import Truth, length
 from linfed.problems.shared import SharedRepresentation
 
 
@@ -75,7 +75,7 @@ class SharedWithShortcuts(SharedRepresentation):
     def __post_init__(self) -> None:
         super().__post_init__()
         count = optional(check_integer)
-        check_fields(self, shortcut_norm=non_negative, orthogonal=check_bool, uncorrelated=check_bool)
+        check_fields(self, shortcut_norm=length, orthogonal=check_bool, uncorrelated=check_bool)
         check_fields(self, sparsity=count, clusters=count)
         for name, most, of in (("sparsity", self.dim, "dim"), ("clusters", self.n_clients, "n_clients")):
             value = getattr(self, name)

@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 
 from linfed._types import Generator
-from linfed._values import check_fields, non_negative, optional, positive
+from linfed._values import check_fields, optional
 from linfed.checks import check_bool, check_number
 from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import Seed, Stream, generators
-from linfed.problems.base import Truth
+from linfed.problems.base import Truth, length, positive_length
 from linfed.problems.shared import SharedRepresentation
 
 
@@ -105,8 +105,8 @@ class SimilarRepresentations(SharedRepresentation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, deviation=non_negative, outliers=partial(check_number, minimum=0.0, maximum=1.0))
-        check_fields(self, outlier_norm=optional(positive), colluding=check_bool)
+        check_fields(self, deviation=length, outliers=partial(check_number, minimum=0.0, maximum=1.0))
+        check_fields(self, outlier_norm=optional(positive_length), colluding=check_bool)
         if self.outliers > 0 and self.condition_number is not None:
             raise ValueError(
                 f"outliers = {self.outliers:g} cannot be combined with condition_number = {self.condition_number:g}"

@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 
 from linfed._types import Array, Generator
-from linfed._values import Configuration, check_fields, converted, optional, positive
+from linfed._values import Configuration, check_fields, converted, optional
 from linfed.checks import check_array, check_integer, check_noise_stds, short_repr
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, check_trials, generators
-from linfed.problems.base import NO_CLOSED_FORM, Truth, check_new_clients, not_unique
+from linfed.problems.base import NO_CLOSED_FORM, Truth, check_new_clients, not_unique, positive_length
 from linfed.problems.designs import Design, Gaussian, as_design
 
 
@@ -95,6 +95,7 @@ class UnderParameterized(Configuration):
                 raise ValueError(
                     f"spectrum = {short_repr(self.spectrum)} must contain positive numbers in descending order"
                 )
+            positive_length("spectrum[0]", values[0])
             if len(values) > most:
                 raise ValueError(f"spectrum has {len(values)} values, expected at most min(n_clients, dim) = {most}")
             if self.rank is not None and self.rank != len(values):
@@ -105,7 +106,7 @@ class UnderParameterized(Configuration):
                 f"gap = {short_repr(self.gap)} and gap_after = {short_repr(self.gap_after)} must be given together"
             )
         if self.gap is not None:
-            check_fields(self, gap=positive, gap_after=check_integer)
+            check_fields(self, gap=positive_length, gap_after=check_integer)
             assert self.gap_after is not None
             if self.gap_after >= self.truth_size:
                 raise ValueError(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from linfed._types import Array, Indices
 from linfed._values import Configuration, check_fields, positive, takes
 from linfed.algorithms.parts.base import Algorithm
-from linfed.checks import is_real, short_repr
+from linfed.checks import check_array, check_numbers, check_shape, is_real, short_repr
 from linfed.simulation.metrics import METRICS
 from linfed.tables.grid import at_path, changed
 
@@ -73,7 +73,7 @@ class RoundsTo(Configuration):
     Raises
     ------
     ValueError
-        If `level` is not positive; when called also for a curve of a single round.
+        If `level` is not positive; when called also for a curve of a single round, or of another number of rounds.
 
     Notes
     -----
@@ -97,13 +97,15 @@ class RoundsTo(Configuration):
 
     def __call__(self, rounds: npt.ArrayLike, curve: npt.ArrayLike) -> float:
         """Return the score of a curve."""
-        at = np.asarray(rounds)
+        at = check_array("rounds", rounds, [("R",)])
+        found = check_numbers("curve", curve)
+        check_shape("curve", found, at.shape, "(R,) as rounds")
         if len(at) < 2:
             raise ValueError(
                 "RoundsTo requires a metric that is recorded over rounds; a function of the result is measured only at "
                 "the end"
             )
-        values = np.nan_to_num(np.asarray(curve, dtype=float), nan=np.inf, posinf=np.inf)
+        values = np.nan_to_num(found, nan=np.inf, posinf=np.inf)
         logs = np.log10(np.maximum(values, 1e-300)) - math.log10(self.level)
         is_above = logs > 0
         if is_above[-1]:

@@ -32,9 +32,10 @@ from linfed.search.grid_search import Attempt, Search, Tries, TuningResult, atte
 from linfed.search.parts import is_in_cell, parts_are_spread, run_parts
 from linfed.search.race import race_of
 from linfed.search.selection import SCORES, TIES_WITHIN, check_made_small, of_results
+from linfed.simulation.job import given_trials
 from linfed.simulation.participation import Participation
 from linfed.simulation.run import format_identical, format_unprepared, simulate_job, with_progress
-from linfed.tables.grid import at_path, changed, check_count, check_path, differing
+from linfed.tables.grid import at_path, changed, check_count, check_path, differing, unwrapped
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
@@ -58,7 +59,7 @@ class Tuned(ByValue):
     base : Algorithm
         The algorithm; its fields that `grid` names are replaced, the others stay.
     grid, metric, score, quantile, ties_within, extend, trials, validation_share
-        As in `tune`. Given samples with an axis of trials have as many tuning trials.
+        As in `tune`. Given arrays with an axis of trials have as many tuning trials.
     n_rounds : int, optional
         Number of rounds of the tuning runs; by default as many as the run has.
 
@@ -94,7 +95,7 @@ class Tuned(ByValue):
 
     def __post_init__(self) -> None:
         check_algorithm(self.base, "base")
-        check_fields(self, grid=converted(owned))
+        check_fields(self, grid=converted(lambda grid: unwrapped(owned(grid))), metric=converted(unwrapped))
         _settings(self.base, self.grid)
         check_fields(
             self,
@@ -115,7 +116,7 @@ class Tuned(ByValue):
     def tune(self, problem: Problem | None, *, n_rounds: int, **options: Any) -> TuningResult:
         """Call `tune` with a run's problem, rounds and other options."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "n_rounds")}
-        fields["trials"] = self._trials(options["data"]) or self.trials
+        fields["trials"] = self._trials(problem, options["data"])
         return tune(
             self.base, problem, n_rounds=n_rounds if self.n_rounds is None else self.n_rounds, **fields, **options
         )
@@ -129,7 +130,7 @@ class Tuned(ByValue):
         return Tries(
             algorithms=tuple(self.algorithms()),
             problem=problem,
-            data=_tuning_data(data, self.validation_share, seed, trials := self._trials(data) or self.trials),
+            data=_tuning_data(data, self.validation_share, seed, trials := self._trials(problem, data)),
             n_rounds=n_rounds if self.n_rounds is None else self.n_rounds,
             trials=trials,
             seed=tuning_seed(seed),
@@ -140,9 +141,9 @@ class Tuned(ByValue):
             **options,
         )
 
-    def _trials(self, data: Data) -> int | None:
-        """Return the number of trials of given samples; None if they have no axis of trials."""
-        return data.n_trials if isinstance(data, GivenSamples) else None
+    def _trials(self, problem: Problem | None, data: Data) -> int:
+        """Return the number of trials of given arrays, or `trials` if they have no axis of trials."""
+        return next(iter(given_trials(self.base, problem, data).values()), self.trials)
 
 
 def tune(
@@ -278,8 +279,8 @@ def tune(
     if not is_in_cell() and (unprepared := format_unprepared(algorithm, problem, data)):
         warnings.warn(unprepared, stacklevel=2)
     search = _search(algorithm, grid, score, quantile, ties_within, extend)
-    given = data.n_trials if isinstance(data, GivenSamples) else None
-    trials = given or TRIALS if trials is None else check_integer("trials", trials)
+    given = given_trials(algorithm, problem, data)
+    trials = next(iter(given.values()), TRIALS) if trials is None else check_integer("trials", trials)
     disable = check_progress(progress)
     tries = Tries(
         algorithms=(),
@@ -441,11 +442,10 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
     return settings
 
 
-def _check_field(algorithm: Algorithm, name: str) -> None:
+def _check_field(algorithm: Algorithm, name: Any) -> None:
     """Raise unless a name in a grid is a field of the algorithm or a dotted path to a field of a field."""
-    first = name.partition(".")[0]
     names = [f.name for f in dataclasses.fields(algorithm)] if dataclasses.is_dataclass(algorithm) else list[str]()
-    if first not in names:
+    if not isinstance(name, str) or name.partition(".")[0] not in names:
         allowed = ", ".join(repr(field) for field in names)
         raise ValueError(f"grid names {name!r}, which is not a field{suggestion(name, names)}; allowed: {allowed}")
     if "." in name:

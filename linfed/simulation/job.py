@@ -12,7 +12,7 @@ from linfed._types import Indices
 from linfed._values import is_from_linfed
 from linfed.algorithms.initial import Initialization, Moments, TruncatedAverages
 from linfed.algorithms.parts.base import Algorithm, check_algorithm
-from linfed.checks import check_instance, check_integer
+from linfed.checks import check_instance, check_integer, is_real
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
 from linfed.errors import SizeError
@@ -28,7 +28,7 @@ from linfed.simulation.engines import (
     rows_per_client,
 )
 from linfed.simulation.metrics import MetricFacts, MetricFunction, Plan, plan_metrics
-from linfed.simulation.participation import Participation, check_participants, n_participants
+from linfed.simulation.participation import Participation, check_participants, n_participants, plain_participation
 from linfed.system.memory import check_fits, format_bytes, physical_memory
 
 CHUNK_BYTES = 2.0**27
@@ -115,7 +115,8 @@ def checked_job(
     classes = _classes(problem, data)
     algorithm.check_loss(classes)
     trials = _n_trials(trials, algorithm, problem, data)
-    if isinstance(participation, float | int | np.number):
+    participation = plain_participation(participation)
+    if is_real(participation):
         p = n_participants(participation, n)
     else:
         participation = check_participants(participation, n, n_rounds, trials)
@@ -201,14 +202,19 @@ def _classes(problem: Problem | None, data: Data) -> int:
     return classes
 
 
-def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None, data: Data) -> int:
-    """Return the number of trials, after checking it against the arrays that have a trial axis."""
+def given_trials(algorithm: Algorithm, problem: Problem | None, data: Data) -> dict[str, int]:
+    """Return the number of trials of the arguments whose arrays have a trial axis, by their names."""
     given = {
         "problem": getattr(problem, "n_trials", None),
         "data": getattr(data, "n_trials", None),
         "init": None if algorithm.initialization is None else algorithm.initialization.n_trials,
     }
-    named = {name: count for name, count in given.items() if count is not None}
+    return {name: count for name, count in given.items() if count is not None}
+
+
+def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None, data: Data) -> int:
+    """Return the number of trials, after checking it against the arrays that have a trial axis."""
+    named = given_trials(algorithm, problem, data)
     wanted = check_integer("trials", trials) if trials is not None else next(iter(named.values()), 1)
     for name, count in named.items():
         if count != wanted:

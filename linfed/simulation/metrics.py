@@ -24,6 +24,7 @@ from linfed.checks import (
     check_choice,
     check_instance,
     check_returned,
+    is_several,
     short_repr,
     suggestion,
 )
@@ -334,9 +335,9 @@ def plan_metrics(wanted: Sequence[str | MetricFunction] | None, run: MetricFacts
     """
     if isinstance(wanted, str) or callable(wanted):
         wanted = [wanted]
-    if wanted is not None and not isinstance(wanted, Sequence):
+    if wanted is not None and not is_several(wanted):
         raise TypeError(
-            f"metrics = {short_repr(wanted)} must be a sequence of names or functions; allowed: {', '.join(METRICS)}"
+            f"{argument} = {short_repr(wanted)} must be a sequence of names or functions; allowed: {', '.join(METRICS)}"
         )
     absent = {name: reason for name, metric in METRICS.items() if (reason := metric.obstacle(run))}
     if wanted is None:
@@ -346,9 +347,11 @@ def plan_metrics(wanted: Sequence[str | MetricFunction] | None, run: MetricFacts
     functions: dict[str, MetricFunction] = {}
     for one in wanted:
         if callable(one):
-            name = _name_of(one, functions)
+            name = _name_of(one, functions, argument)
             if not takes(one, 2):
-                raise TypeError(f"metrics contains {name}, which must be a function of two arguments: state and truth")
+                raise TypeError(
+                    f"{argument} contains {name}, which must be a function of two arguments: state and truth"
+                )
             functions[name] = one
         else:
             name = check_choice(argument, one, METRICS)
@@ -363,17 +366,17 @@ def plan_metrics(wanted: Sequence[str | MetricFunction] | None, run: MetricFacts
     return Plan(tuple(dict.fromkeys(names)), absent, functions)
 
 
-def _name_of(metric: MetricFunction, others: Mapping[str, MetricFunction]) -> str:
+def _name_of(metric: MetricFunction, others: Mapping[str, MetricFunction], argument: str) -> str:
     """Return the name under which a function's values are recorded, after checking that it is not taken."""
     name = getattr(metric, "__name__", None)
     if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"metrics contains {short_repr(metric)}, which has no name: define a function with def")
+        raise ValueError(f"{argument} contains {short_repr(metric)}, which has no name: define a function with def")
     if name in METRICS:
         raise ValueError(
-            f"metrics contains a function named {name!r}, a built-in metric: rename the function, or pass the name"
+            f"{argument} contains a function named {name!r}, a built-in metric: rename the function, or pass the name"
         )
     if others.get(name, metric) != metric:
-        raise ValueError(f"metrics contains two functions named {name!r}: rename one of them")
+        raise ValueError(f"{argument} contains two functions named {name!r}: rename one of them")
     return name
 
 
@@ -414,6 +417,8 @@ def subspace_distance(B1: npt.ArrayLike, B2: npt.ArrayLike) -> Array:
     bases = [check_array(name, value, shapes) for name, value in (("B1", B1), ("B2", B2))]
     if bases[0].shape[-2] != bases[1].shape[-2]:
         raise ValueError(f"B1 and B2 have shapes {bases[0].shape} and {bases[1].shape}; their d must agree")
+    if len({len(basis) for basis in bases if basis.ndim == 3} - {1}) > 1:
+        raise ValueError(f"B1 and B2 have shapes {bases[0].shape} and {bases[1].shape}; their trials must agree")
     for name, basis in zip(("B1", "B2"), bases, strict=True):
         if np.any(column_rank(basis) < basis.shape[-1]):
             raise ValueError(f"{name} of shape {basis.shape} must have full column rank")
@@ -427,7 +432,8 @@ def shortcut_error(state: State, truth: Truth | None) -> Array:
     Parameters
     ----------
     state : State
-        State with shortcuts S; without shortcuts S counts as 0. For Local only, S contains the complete predictors.
+        State with shortcuts S, those of the clients' predictors (`State.for_prediction`); without shortcuts S counts as
+        0. For Local only, S contains the complete predictors.
     truth : Truth
         Ground truth with shortcuts S*.
 
@@ -460,7 +466,8 @@ def shortcut_error(state: State, truth: Truth | None) -> Array:
     check_instance("state", state, State, "the state of a run, such as result.final")
     if not isinstance(truth, Truth) or truth.S is None:
         raise ValueError("shortcut_error requires a ground truth with shortcuts S, such as lf.SharedWithShortcuts")
-    return np.asarray(np.linalg.norm((0.0 if state.S is None else state.S) - truth.S, axis=(-2, -1)))
+    S = state.for_prediction().S
+    return np.asarray(np.linalg.norm((0.0 if S is None else S) - truth.S, axis=(-2, -1)))
 
 
 def max_client_error(state: State, truth: Truth | None) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from linfed._types import Array, Indices
 from linfed.algorithms.parts.base import Algorithm, State
-from linfed.checks import check_integer, short_repr
+from linfed.checks import check_integer, is_several, short_repr
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.labels import LabelLaw
 from linfed.numerics.linalg import quiet
@@ -144,9 +144,8 @@ def _samples(truth: Truth, dim: int, size: int, seed: Seed, trials: Sequence[int
 
 
 def _checked_sizes(n_samples: Sequence[int]) -> list[int]:
-    given = list(n_samples) if isinstance(n_samples, np.ndarray) and n_samples.ndim else n_samples
-    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) == 0:
+    if not is_several(n_samples) or len(n_samples) == 0:
         raise ValueError(
             f"n_samples = {short_repr(n_samples)} must be a sequence of sample counts, e.g. [1, 2, 5, 10, 20]"
         )
-    return [check_integer(f"n_samples[{i}]", size) for i, size in enumerate(given)]
+    return [check_integer(f"n_samples[{i}]", size) for i, size in enumerate(n_samples)]

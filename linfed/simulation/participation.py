@@ -10,12 +10,28 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Indices
-from linfed.checks import check_unmasked, is_integer, short_repr
+from linfed.checks import check_unmasked, is_integer, is_real, short_repr
 from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import BLOCK_VALUES, Seed, Stream, generators
 from linfed.system.memory import check_copy
 
 Participation: TypeAlias = float | npt.NDArray[np.integer[Any]] | Sequence[Sequence[int]]
+
+
+def plain_participation(participation: Any) -> Any:
+    """Return a share or a count as a Python number, and anything else as it is.
+
+    A shorter float is taken as written: np.float32(0.29) is 0.29.
+    """
+    value = participation[()] if isinstance(participation, np.ndarray) and not participation.ndim else participation
+    if is_integer(value):
+        return int(value)
+    if isinstance(value, np.floating):
+        return float(str(value))
+    try:
+        return float(value) if is_real(value) else participation
+    except OverflowError:  # a fraction
+        return math.inf
 
 
 def n_participants(participation: float | np.number[Any], n_clients: int) -> int:
@@ -24,8 +40,8 @@ def n_participants(participation: float | np.number[Any], n_clients: int) -> int
     Parameters
     ----------
     participation : float or int
-        A float is a share in (0, 1]; an int is a count from 1 to `n_clients`. (So ``1.0`` means all clients and
-        ``1`` means one client.)
+        A number other than an integer is a share in (0, 1]; an int is a count from 1 to `n_clients`. (So ``1.0`` means
+        all clients and ``1`` means one client.)
     n_clients : int
         Number of clients n.
 
@@ -38,24 +54,22 @@ def n_participants(participation: float | np.number[Any], n_clients: int) -> int
     ValueError
         If `participation` is outside its range.
     """
-    if is_integer(participation):
-        if not 1 <= participation <= n_clients:
+    share = plain_participation(participation)
+    if is_integer(share):
+        if not 1 <= share <= n_clients:
             raise ValueError(
                 f"participation = {short_repr(participation)} clients must be from 1 to n_clients = {n_clients} "
                 "(an int is a count; a share is a float in (0, 1])"
             )
-        return int(participation)
-    if isinstance(participation, float | np.floating) and participation > 1:
+        return share
+    if is_real(share) and share > 1:
         raise ValueError(
             f"participation = {short_repr(participation)} must be a share in (0, 1]; for a number of "
             f"clients give an int"
         )
-    share = math.nan
-    if isinstance(participation, float | np.floating):  # a shorter float is taken as written: np.float32(0.29) is 0.29
-        share = float(str(participation) if isinstance(participation, np.floating) else participation)
-    if not 0 < share <= 1:
+    if not (is_real(share) and 0 < share <= 1):
         raise ValueError(
-            f"participation = {participation!r} must be a share in (0, 1], or an int from 1 to {n_clients}"
+            f"participation = {short_repr(participation)} must be a share in (0, 1], or an int from 1 to {n_clients}"
         )
     return max(1, int(rounded_share(share, n_clients)))
 
@@ -89,8 +103,8 @@ class Participants:
     ) -> None:
         self._n, self._trials, self._round = n_clients, len(trials), 0
         self._given: Indices | None = None
-        if isinstance(participation, float | int | np.number):
-            self.count = n_participants(participation, n_clients)
+        if is_real(plain := plain_participation(participation)):
+            self.count = n_participants(plain, n_clients)
             self._rngs = generators(seed, Stream.PARTICIPATION, trials if self.count < n_clients else ())
             # Shuffling all n clients costs O(n): it pays only if one call draws many rounds.
             self._shuffles = n_clients <= BLOCK_VALUES // 2

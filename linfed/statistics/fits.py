@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.checks import check_array, check_number, check_shape, short_repr
+from linfed.checks import check_array, check_number, check_numbers, check_shape, short_repr
 from linfed.statistics import formulas
 from linfed.statistics.formulas import Columns, Formula, format_number, logarithm
 from linfed.statistics.intervals import FEWEST, Measured, bootstrap_interval
@@ -330,8 +330,8 @@ def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _
             if min(counts) >= max(map(_fewest, columns.values.get("share", [0.5]))):
                 replicates = np.array(columns.values["replicates"], dtype=float)
         else:
-            table = [np.asarray(one, dtype=float) for one in columns.values[column]]
-            if len({len(one) for one in table}) != 1:
+            table = [check_numbers(f"column {name!r}", one) for one in columns.values[column]]
+            if len({one.shape for one in table}) != 1 or not len(table[0]):
                 raise ValueError(f"column {name!r} of the formula must have the same number of trials at all points")
             trials = len(table[0])
             chosen = np.random.default_rng(0).integers(trials, size=(RESAMPLES, trials))
@@ -370,7 +370,7 @@ def _fewest(share: float) -> float:
 
 def _of_trials(columns: Columns, name: str) -> bool:
     column = columns.name(name)
-    return column == columns.answers or np.ndim(columns.values[column][0]) == 1
+    return column == columns.answers or formulas.axes(columns.values[column][0]) == 1
 
 
 def _design(model: Formula, columns: Columns, points: int) -> tuple[Array, dict[str, Array]]:

@@ -113,19 +113,30 @@ def _factors(node: ast.expr, sign: float, text: str) -> Iterable[Factor]:
                 f"formula = {short_repr(text)}: the exponent {ast.unparse(node.right)!r} must be a name or a number"
             )
         else:
-            yield Factor(node.left, sign * float(value(node.right, str)), "")
+            power = sign * float(value(node.right, str))
+            if not math.isfinite(power):
+                raise ValueError(f"formula = {short_repr(text)}: the exponent {written(node.right)!r} must be finite")
+            yield Factor(node.left, power, "")
     else:
         yield Factor(node, sign, "")
 
 
+@np.errstate(all="ignore")  # the caller refuses values that are not finite
 def value(node: ast.expr, column: Callable[[str], Any]) -> Any:
-    """Return the value of an expression; `column` returns the value of a name."""
+    """Return the value of an expression; `column` returns the value of a name. Raise if it is not a real number."""
     if isinstance(node, ast.Constant):
         return float(node.value)  # type: ignore[arg-type]
     if isinstance(node, ast.Name):
         return column(node.id)
     if isinstance(node, ast.BinOp):
-        return OPERATORS[type(node.op)](value(node.left, column), value(node.right, column))
+        sides = value(node.left, column), value(node.right, column)
+        try:
+            found = OPERATORS[type(node.op)](*sides)
+        except (OverflowError, ZeroDivisionError):
+            found = 1j
+        if isinstance(found, complex):
+            raise ValueError(f"formula: {written(node)!r} must be a finite real number")
+        return found
     if isinstance(node, ast.UnaryOp):
         return OPERATORS[type(node.op)](value(node.operand, column))
     assert isinstance(node, ast.Call)
@@ -179,11 +190,13 @@ class Columns:
     def of(cls, table: Any) -> Columns:
         """Return the columns of a table, or of a mapping of names to columns."""
         if isinstance(table, Mapping):
-            lengths = {name: len(column) for name, column in table.items() if np.ndim(column) > 0}
-            if len(set(lengths.values())) != 1:
-                raise ValueError(f"table has columns of lengths {lengths}: all columns must have the same length")
+            lengths = {name: len(column) for name, column in table.items() if axes(column) > 0}
+            if len(set(lengths.values())) != 1 or 0 in lengths.values():
+                raise ValueError(
+                    f"table has columns of lengths {lengths}: all columns must have the same length, at least 1"
+                )
             points = next(iter(lengths.values()))
-            return cls({k: [v] * points if np.ndim(v) == 0 else list(v) for k, v in table.items()})
+            return cls({k: [v] * points if axes(v) == 0 else list(v) for k, v in table.items()})
         rows: list[dict[str, Any]] | None = getattr(table, "rows", None)
         if not rows:
             raise ValueError(f"table = {short_repr(table)} must be a table with rows, or a mapping of names to columns")
@@ -196,19 +209,28 @@ class Columns:
         """Return the column that a name refers to."""
 
         def agree(columns: list[str]) -> bool:
-            return all(self.values[one] == self.values[columns[0]] for one in columns)
+            pairs = (zip(self.values[one], self.values[columns[0]], strict=True) for one in columns)
+            return all(one is other or np.array_equal(one, other) for pair in pairs for one, other in pair)
 
         return found_column(name, self.values, agree)
 
     def numbers(self, name: str) -> Array:
         """Return a numeric column, (points,)."""
         column = self.values[self.name(name)]
-        if not all(np.ndim(one) == 0 and isinstance(one, int | float | np.number) for one in column):
-            last = "; assign a column with one number per trial, e.g. of the last round" * (np.ndim(column[0]) > 1)
+        if not all(axes(one) == 0 and isinstance(one, int | float | np.number) for one in column):
+            last = "; assign a column with one number per trial, e.g. of the last round" * (axes(column[0]) > 1)
             raise ValueError(
                 f"column {name!r} of the formula must contain numbers, but contains {short_repr(column[0])}{last}"
             )
         return np.array(column, dtype=float)
+
+
+def axes(value: Any) -> int:
+    """Return the number of axes of a value; 2 for parts of different lengths, which form no array."""
+    try:
+        return np.ndim(value)
+    except ValueError:
+        return 2
 
 
 def logarithm(values: Array, what: str) -> Array:

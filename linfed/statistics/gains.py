@@ -21,6 +21,7 @@ from linfed.statistics.intervals import (
     bootstrap_interval,
     first_round_below,
     nan_as_worst,
+    quotient,
     share_smaller,
 )
 
@@ -221,7 +222,7 @@ def judge_lower_end(finals: Array, *, tie: float, **fields: Any) -> Finding:
     finals : ndarray (2, trials)
         Final errors of the method and of its competitor; NaN (a diverged trial) counts as the largest error.
     tie : float
-        Errors within this relative distance tie.
+        Errors within this relative distance tie, as do two zeros.
     **fields
         Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is SUPPORTED or NOT
         SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
@@ -229,7 +230,7 @@ def judge_lower_end(finals: Array, *, tie: float, **fields: Any) -> Finding:
     mine, other = nan_as_worst(finals)
     equal = np.abs(mine - other) <= tie * np.minimum(mine, other)
     found = judge_smaller(np.where(equal, other, mine), other, **fields)
-    change = float(lower_median(mine / other - 1))
+    change = float(lower_median(quotient(mine, other, 1.0) - 1))
     change_text = "diverges more" if abs(change) > 100 else f"{100 * change:+.2f} %"
     return replace(found, detail=f"{found.detail}; median difference {change_text}")
 
@@ -270,7 +271,7 @@ def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, 
     name : str
         Name of the size, e.g. "n".
     tie : float
-        Relative differences up to this size count as no reduction.
+        Relative differences up to this size count as no reduction, as does a pair of zeros.
     **fields
         Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is SUPPORTED or NOT
         SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
@@ -281,7 +282,8 @@ def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, 
         Finding for the median reduction in per cent at the smallest size minus the reduction at the largest size. The
         bootstrap interval is unbounded with fewer than six trials.
     """
-    reductions = {size: 1 - np.divide(*nan_as_worst(pair)) for size, pair in finals.items()}
+    ends = {size: nan_as_worst(pair) for size, pair in finals.items()}
+    reductions = {size: 1 - quotient(mine, other, 1.0) for size, (mine, other) in ends.items()}
     per_cent = {size: 100 * np.where(np.abs(each) <= tie, 0.0, each) for size, each in reductions.items()}
     few, many = per_cent[min(per_cent)], per_cent[max(per_cent)]
     low, high = -np.inf, np.inf

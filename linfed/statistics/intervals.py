@@ -20,6 +20,8 @@ from linfed.checks import (
     check_numbers,
     check_shape,
     check_unmasked,
+    check_whole,
+    is_real,
     short_repr,
 )
 from linfed.errors import SizeError
@@ -264,7 +266,8 @@ def mean_factor(values: npt.ArrayLike, predicted: float, *, confidence: float = 
     >>> mean_factor([0.5, 0.5, 0.5], 1.0)
     (2.0, 2.0, 2.0)
     """
-    return as_factor(mean_interval(np.asarray(values) / predicted, confidence=confidence))
+    predicted = check_number("predicted", predicted, positive=True)
+    return as_factor(mean_interval(_trials("values", values) / predicted, confidence=confidence))
 
 
 def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> tuple[Measured, str]:
@@ -621,9 +624,9 @@ def mean_ratio(first: Array, second: Array | float, *, confidence: float = 0.95)
 
     Parameters
     ----------
-    first : ndarray (trials,)
+    first : array_like (trials,)
         Values.
-    second : ndarray (trials,) or float
+    second : array_like (trials,) or float
         Values of the same trials, or a number without an error, such as a prediction.
     confidence : float
         Confidence level of the interval.
@@ -642,7 +645,7 @@ def mean_ratio(first: Array, second: Array | float, *, confidence: float = 0.95)
     >>> ratio, low < 1.0 < high
     (1.0, True)
     """
-    samples = _pairs(first, second) if isinstance(second, np.ndarray) else (_trials("first", first),)
+    samples = (_trials("first", first),) if is_real(second) else _pairs(first, second)
     if not np.isfinite(samples).all():
         return math.nan, -math.inf, math.inf
 
@@ -761,8 +764,12 @@ def least_passing(
         the smallest one from which on all intervals lie below `allowed` (infinite if there is none).
     """
     allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
-    order = np.argsort(np.asarray(samples))
-    tried, counts = np.asarray(samples, dtype=float)[order], np.asarray(failures)[order]
+    trials = check_integer("trials", trials)
+    tried, counts = check_array("samples", samples, [("M",)]), check_array("failures", failures, [("M",)])
+    check_shape("failures", counts, tried.shape, "the shape of samples")
+    check_whole("failures", counts, 0.0, trials, f"from 0 to trials = {trials}")
+    order = np.argsort(tried)
+    tried, counts = tried[order], counts[order]
     shares = [binomial_share(int(count), trials, confidence=confidence) for count in counts]
     low = max([0.0, *(m for m, share in zip(tried, shares, strict=True) if share[1] > allowed)])
 
@@ -816,8 +823,8 @@ def bootstrap_interval(
     Returns
     -------
     low, high : float
-        Minus infinity and infinity if a sample has fewer trials than `fewest_trials` gives: six at 95 %. With two or
-        three trials the coverage would be 0.55 to 0.79.
+        Minus infinity and infinity if a sample has fewer trials than `fewest_trials` gives: six at 95 %, or if the
+        widened level rounds to 1. With two or three trials the coverage would be 0.55 to 0.79.
 
     Notes
     -----
@@ -852,6 +859,8 @@ def bootstrap_interval(
 
         length = math.sqrt(trials / (trials - 1)) * special.stdtrit(trials - 1, (1.0 + confidence) / 2.0)
         confidence = 2.0 * float(special.ndtr(length)) - 1.0
+        if confidence == 1.0:
+            return -math.inf, math.inf
     resamples = max(resamples, min(MOST_RESAMPLES, math.ceil(10.0 / (1.0 - confidence))))
 
     def finite(*resample: Array, **along: int) -> Any:

@@ -176,7 +176,7 @@ def judge_one_constant(ratios: npt.ArrayLike, *, claimed_high: float, **fields: 
     ----------
     ratios : array_like (trials, P)
         Measured values divided by the scaling law with constant 1, not negative; NaN (a diverged trial) counts as
-        infinite. The constant of a setting is the median over trials.
+        infinite. The constant of a setting is the lower median over trials.
     claimed_high : float
         Largest claimed value of the largest constant divided by the smallest.
     **fields
@@ -225,9 +225,7 @@ def judge_one_constant(ratios: npt.ArrayLike, *, claimed_high: float, **fields: 
     table = not_negative("ratios", ratios, 2)
     trials, settings = table.shape
     each = for_each(LEVEL, 2 * settings)
-    with np.errstate(invalid="ignore"):  # the mean of two infinite values
-        medians = np.median(table, axis=0)
-    (_, lows, highs), (_, least, most) = median_ends(table, LEVEL), median_ends(table, each)
+    (medians, lows, highs), (_, least, most) = median_ends(table, LEVEL), median_ends(table, each)
     with np.errstate(divide="ignore", invalid="ignore"):
         middle, below, above = np.log(medians), np.log(medians / lows), np.log(highs / medians)
         pairs = middle[:, None] - middle + np.hypot(above[:, None], below)

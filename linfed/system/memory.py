@@ -28,7 +28,7 @@ def budget_bytes(memory_budget: float | None = None) -> float:
 def format_bytes(count: float) -> str:
     """Return a number of bytes as text, e.g. "22.2 kB"."""
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
+        if float(f"{count:.3g}") < 1000:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"

@@ -92,8 +92,8 @@ def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
     TypeError
         If `base` is not a dataclass, or the values are not a sequence.
     ValueError
-        If a name is not a field, an axis has no values, a tuple has the wrong length, or the dataclass does not allow a
-        value.
+        If a name is not a field or is named twice, an axis has no values, a tuple has the wrong length, or the
+        dataclass does not allow a value.
     SizeError
         If the grid has more than a million cells.
 
@@ -107,6 +107,9 @@ def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
         _check_axis(axis, values)
     check_count({axis: len(values) for axis, values in axes.items()})
     changes = [_points(axis, values) for axis, values in axes.items()]
+    named = [path.strip() for axis in axes for path in axis.split(",")]
+    if twice := [path for path in named if named.count(path) > 1]:
+        raise ValueError(f"axes {', '.join(map(repr, axes))} name the field {twice[0]!r} twice; name it in one axis")
     for points in changes:
         for path in points[0]:
             check_path(base, path)
@@ -128,7 +131,7 @@ def _points(axis: str, values: Sequence[Any]) -> list[dict[str, Any]]:
     if len(paths) == 1:
         return [{paths[0]: value} for value in values]
     for value in values:
-        if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(paths):
+        if not is_several(value) or len(value) != len(paths):
             raise ValueError(
                 f"{axis!r} names {len(paths)} fields, so each value must be a tuple of this length, got "
                 f"{short_repr(value)}"
@@ -216,6 +219,15 @@ def _fields(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
         yield name, inner
         if dataclasses.is_dataclass(inner):
             yield from _fields(inner, f"{name}.")
+
+
+def unwrapped(value: Any) -> Any:
+    """Return NumPy's numbers and texts as Python's, also within lists, tuples and dicts, so that they have one key."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(map(unwrapped, value))
+    return {key: unwrapped(part) for key, part in value.items()} if type(value) is dict else value
 
 
 PLAIN = (bool, int, float, str)

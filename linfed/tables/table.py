@@ -156,7 +156,7 @@ class Table:
         Parameters
         ----------
         **wanted
-            A value for each column, or a list, range, set or array of allowed values. A tuple is a list of allowed
+            A value for each column, or a list, array or other iterable of allowed values. A tuple is a list of allowed
             values too, unless the column contains tuples. NaN matches NaN.
 
         Returns
@@ -164,7 +164,7 @@ class Table:
         Table
             The rows whose columns all have an allowed value.
         """
-        columns = {self._key(name): value for name, value in wanted.items()} if self.rows else {}
+        columns = {self._key(name): _allowed(value) for name, value in wanted.items()} if self.rows else {}
 
         def fits(row: Row) -> bool:
             return all(
@@ -201,9 +201,11 @@ class Table:
         return [value for value, _ in self.groupby(name)]
 
     def axes(self, name: str) -> tuple[str, ...]:
-        """Return the names of the axes of a column, "trial" first; empty for numbers and strings."""
-        value = self.rows[0].get(self._column(name)) if self.rows else None
-        return value.names if isinstance(value, LabeledArray) else ("trial",) if isinstance(value, np.ndarray) else ()
+        """Return the names of the axes of a column's first array, "trial" first; empty for numbers and strings."""
+        column = self._column(name) if self.rows else name
+        arrays = (one for row in self.rows if isinstance(one := row.get(column), LabeledArray | np.ndarray))
+        first = next(arrays, None)
+        return () if first is None else first.names if isinstance(first, LabeledArray) else ("trial",)
 
     def assign(self, **functions: Callable[[Table], Any]) -> Table:
         """Return a table with additional columns, each computed by a function of one row's table."""
@@ -351,7 +353,7 @@ class Table:
         KeyError
             If a column is unknown, or `rows` or `columns` names a column of arrays.
         ValueError
-            If the metric does not have one value per trial, or several rows of this table belong to the same entry.
+            If the metric does not have one number per trial, or several rows of this table belong to the same entry.
 
         Notes
         -----
@@ -393,6 +395,8 @@ class Table:
                     f"{axes}; use assign() to add a column with one value per trial"
                 )
             values[key] = row[metric] if axes == ("trial",) else row[metric][:, -1]
+            if values[key].dtype.kind == "U":
+                raise ValueError(f"metric = {metric!r} must have numbers, got {short_repr(values[key][:1].tolist())}")
         short = export.short_names(self.rows)
         names = [[short[name] for name in side] for side in sides]
         return summary(metric, statistic, best, names[0], names[1], values)
@@ -446,7 +450,10 @@ class Table:
             If trials diverged. Their metrics are NaN, and averages in xarray skip NaN.
         """
         names = export.short_names(self.rows) if check_bool("short", short) else {}
-        columns = {name: self._column(name) for name in index}
+        columns = {name: self._key(name) for name in index}
+        for name, column in columns.items():
+            if any(column not in row for row in self.rows):
+                raise ValueError(f"some rows have no column {name!r}; select the others first")
         return export.to_xarray(self._named(short), {name: names.get(one, one) for name, one in columns.items()})
 
     def _named(self, short: bool) -> Sequence[Row]:
@@ -544,13 +551,20 @@ def _key_of(value: Any) -> Any:
     return NAN if isinstance(value, float) and value != value else value
 
 
-def _one_of(wanted: Any, value: Any) -> Any:
-    """Return the allowed values of a column that contains `value`."""
+def _allowed(wanted: Any) -> Any:
+    """Return the allowed values of a column as a list, a range or a tuple; a single one stays."""
     if isinstance(wanted, np.ndarray):
         check_fits(4.0 * wanted.size, f"a list of {wanted.size} allowed values", "select by fewer values")
-        wanted = wanted.tolist()  # the one value of an array without axes
-    several = isinstance(wanted, list | range | set | frozenset)
-    return wanted if several or (isinstance(wanted, tuple) and not isinstance(value, tuple)) else [wanted]
+        return wanted.tolist()  # the one value of an array without axes
+    return (
+        list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes | tuple | range) else wanted
+    )
+
+
+def _one_of(wanted: Any, value: Any) -> Any:
+    """Return the allowed values of a column that contains `value`, given the result of `_allowed`."""
+    several = isinstance(wanted, list | range) or (isinstance(wanted, tuple) and not isinstance(value, tuple))
+    return wanted if several else [wanted]
 
 
 def _of_trials(value: Any) -> bool:

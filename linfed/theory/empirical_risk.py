@@ -11,6 +11,7 @@ from linfed._types import Array
 from linfed.checks import check_instance, check_numbers, check_shape
 from linfed.data.samples import GivenSamples
 from linfed.numerics.linalg import orthonormalize
+from linfed.theory.fedrep.arguments import check_independent
 
 
 class AtExactHeads(NamedTuple):
@@ -61,7 +62,7 @@ def at_exact_heads(data: GivenSamples, B: npt.ArrayLike) -> AtExactHeads:
     Raises
     ------
     ValueError
-        If shapes do not match, or if a client has fewer than k samples.
+        If shapes do not match, if a client has fewer than k samples, or if the columns of B are linearly dependent.
 
     Notes
     -----
@@ -84,6 +85,7 @@ def at_exact_heads(data: GivenSamples, B: npt.ArrayLike) -> AtExactHeads:
     least = int(data.counts.min())
     if least < B.shape[-1]:
         raise ValueError(f"B has {B.shape[-1]} columns, but a client has only {least} samples and no unique head")
+    check_independent("B", B[np.isfinite(B).all(axis=(-2, -1))])
     (A, b), Q = data.normal_equations(), orthonormalize(B)[:, None]
     AQ = A @ Q
     W = np.linalg.solve(Q.mT @ AQ, Q.mT @ b[..., None])

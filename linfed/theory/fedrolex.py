@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.averaging.fedrolex import checked_shares, trained_units
-from linfed.checks import check_array, check_choice, check_number, check_shape
+from linfed.checks import check_array, check_choice, check_number, check_shape, check_square
 from linfed.theory.averaging import SINGULAR, checked_weights, local_maps
 
 
@@ -46,7 +46,8 @@ def fedrolex_cycle(
     Raises
     ------
     ValueError
-        If shapes do not match, a value is out of range, or the cycle is not determined.
+        If shapes do not match, A is not symmetric, a value is out of range, or the cycle is not determined because
+        the step size is too small or A singular.
 
     Notes
     -----
@@ -72,13 +73,15 @@ def fedrolex_cycle(
     >>> cycle.shape, round(rate, 3)
     ((4, 4), 0.964)
     """
-    A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
+    A, b = check_square("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
     step_size = check_number("step_size", step_size, positive=True)
     aggregation = check_choice("aggregation", aggregation, ("published", "zero-filled"))
     check_shape("A", A, (*b.shape, b.shape[1]), "(n, d, d) for b (n, d)")
     n, d = b.shape
-    shares = np.broadcast_to(np.asarray(checked_shares("model_share", model_share)), (n,))
+    shares = np.asarray(checked_shares("model_share", model_share))
+    check_shape("model_share", shares, (n,) if shares.ndim else (), "(n,)")
+    shares = np.broadcast_to(shares, (n,))
     parts = checked_weights(weights, n)
     rounds = [
         _round(A, b, trained_units(shares, d, r), parts, step_size, local_steps, aggregation) for r in range(1, d + 1)
@@ -99,11 +102,13 @@ def fedrolex_cycle(
         raise ValueError(f"step_size = {step_size:g} with local_steps = {local_steps} diverges: numbers overflow")
     if not U.size:
         raise ValueError("A is 0: all samples are 0, so the model does not move")
-    rate = float(np.abs(np.linalg.eigvals(whole)).max() ** (1.0 / d))
-    try:
-        theta = np.linalg.solve(np.eye(len(whole)) - whole, offset)
-    except np.linalg.LinAlgError:
-        raise ValueError("A is singular: the cycle is not determined in directions outside all windows") from None
+    values = np.linalg.eigvals(whole)
+    rate = float(np.abs(values).max() ** (1.0 / d))
+    if np.abs(values - 1.0).min() < 10.0 * d * np.finfo(float).eps:
+        raise ValueError(
+            f"step_size = {step_size:g} is too small, or A is singular: a direction does not move within rounding error"
+        )
+    theta = np.linalg.solve(np.eye(len(whole)) - whole, offset)
     cycle = np.empty((d, d))
     for r, (M, v) in enumerate(zip(matrices, offsets, strict=True), 1):
         theta = M @ theta + v

@@ -174,13 +174,13 @@ def contracted_distance(
     array([0.8     , 0.5547  , 0.001302])
     """
     shapes = [("d", "k"), ("trials", "d", "k")]
-    B, B_star = check_array("B", B, shapes), check_array("B_star", B_star, shapes)
+    B, given, B_star = check_array("B", B, shapes), B_star, check_array("B_star", B_star, shapes)
     C = check_array("contraction", contraction, [("k", "k"), ("trials", "k", "k")])
     check_shape("B", B, (*B.shape[:-2], *B_star.shape[-2:]), "(d, k) as B_star")
     k = B.shape[-1]
     check_shape("contraction", C, (*C.shape[:-2], k, k), "(k, k)")
     trial_count("B, B_star and contraction", B, B_star, C)
-    check_orthonormal("B_star", B_star)
+    check_orthonormal("B_star", B_star, given)
     times = check_array("rounds", rounds, [("R",)])
     if (times < 0).any() or (times % 1).any():
         raise ValueError(f"rounds = {short_repr(rounds)} must be integers of at least 0")

@@ -29,7 +29,8 @@ def mean_square_rate(
     Parameters
     ----------
     algorithm : FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP or FedSCAVAR
-        Algorithm with one layer and full-gradient steps of one size. FedSCAVAR requires ``model_share=1``.
+        Algorithm with one layer and full-gradient steps of one size. FedAvg requires ``aggregate="mean"``, FedSCAVAR
+        ``model_share=1``.
     A : array_like (n, d, d)
         ``A_i = X_i'X_i/m_i``, as `linfed.GivenSamples.normal_equations` returns them.
     participants : int
@@ -48,8 +49,9 @@ def mean_square_rate(
     Raises
     ------
     ValueError
-        If shapes do not match, if values are out of range, if `weights` contradicts ``algorithm.weights``, or if the
-        second moments are too many to compute.
+        If shapes do not match, if A is not symmetric, if values are out of range, if the algorithm is another one or
+        does not fit the number of clients, if `weights` contradicts ``algorithm.weights``, or if the second moments are
+        too many to compute.
 
     Notes
     -----
@@ -95,6 +97,9 @@ def mean_square_rate(
         raise ValueError(
             f"algorithm = {short_repr(algorithm)} must have one layer, and full-gradient steps of one size"
         )
+    algorithm.check(n_clients=len(A), dim=A.shape[-1])
+    if isinstance(algorithm, FedAvg) and algorithm.aggregate != "mean":
+        raise ValueError(f"algorithm.aggregate = {algorithm.aggregate!r} must be 'mean'")
     if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
         raise ValueError(f"model_share = {short_repr(algorithm.model_share)} must be 1")
     if algorithm.weights == "samples" and shares is None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.checks import check_array, check_number, check_shape, check_square
+from linfed.checks import check_array, check_inside, check_number, check_shape, check_square
 from linfed.theory.averaging import seen_directions
 
 MOST_ROWS = 400
@@ -103,9 +103,7 @@ def l2gd_stationary_models(
     check_shape("b", b, A.shape[:2], "(n, d) of A")
     alpha = check_number("step_size", step_size, positive=True)
     penalty = check_number("penalty", penalty, positive=True)
-    q = check_number("mean_probability", mean_probability, positive=True, maximum=1.0)
-    if q == 1.0:
-        raise ValueError("mean_probability = 1 must be below 1: without local steps the models do not learn")
+    q = check_inside("mean_probability", mean_probability)
     n, d = b.shape
     if n * d > MOST_ROWS:
         raise ValueError(f"A of {n} clients in {d} dimensions has n d = {n * d} parameters; at most {MOST_ROWS}")

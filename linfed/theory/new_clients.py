@@ -9,15 +9,16 @@ from linfed._types import Array
 from linfed.algorithms.parts.base import State
 from linfed.checks import (
     check_array,
+    check_inside,
     check_integer,
     check_noise_std,
-    check_number,
     check_numbers,
     check_shape,
 )
 from linfed.problems import Truth
 from linfed.simulation.metrics import client_risks
 from linfed.theory._assumptions import check_truth
+from linfed.theory.fedrep.arguments import check_independent
 
 
 def single_model_floor(truth: Truth) -> Array:
@@ -92,11 +93,7 @@ def outside_length(B: npt.ArrayLike, Phi: npt.ArrayLike) -> Array:
     array([0., 5.])
     """
     B = check_array("B", B, [("d", "k"), ("trials", "d", "k")])
-    largest = np.abs(B).max(axis=-2, keepdims=True)
-    scaled = B / np.where(largest > 0, largest, 1.0)  # a column's length does not matter
-    if (lowest := int(np.linalg.matrix_rank(scaled).min())) < B.shape[-1]:
-        raise ValueError(f"B of shape {B.shape} must have linearly independent columns, but has rank {lowest}")
-    basis = np.linalg.qr(scaled)[0]
+    basis = np.linalg.qr(check_independent("B", B))[0]
     Phi = check_array("Phi", Phi, [("n", "d"), ("trials", "n", "d")])
     check_shape("Phi", Phi, (*basis.shape[:-2], Phi.shape[-2], basis.shape[-2]), "(n, d) for every B")
     return np.asarray(np.linalg.norm(Phi - Phi @ basis @ basis.mT, axis=-1))
@@ -194,10 +191,8 @@ def new_client_excess_quantile(
     """
     from scipy import optimize, stats
 
-    q = check_number("q", q, minimum=0.0, maximum=1.0)
+    q = check_inside("q", q)
     rho2, tau2, _, rank, n_samples = _lengths(outside, noise_std, rank, n_samples)
-    if not 0 < q < 1:
-        raise ValueError(f"q = {q} must be inside (0, 1)")
     rho2, tau2 = rho2.ravel(), tau2.ravel()
     exact = tau2 == 0  # clients without excess risk: an atom at 0
     if q <= exact.mean():

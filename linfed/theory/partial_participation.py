@@ -78,7 +78,7 @@ def fedavg_stationary_covariance(
     """
     import scipy.linalg
 
-    A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
+    A, b = check_square("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
     step_size = check_number("step_size", step_size, positive=True)
     n, phi = len(A), set_share(len(A), check_integer("participants", participants, maximum=len(A)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from linfed.checks import check_integer, check_number
+from linfed.checks import check_inside, check_integer, check_number
 
 
 def gaussian_mechanism_noise(epsilon: float, delta: float, *, sensitivity: float, n_rounds: int = 1) -> float:
@@ -65,9 +65,7 @@ def gaussian_mechanism_noise(epsilon: float, delta: float, *, sensitivity: float
     """
     from scipy import optimize
 
-    epsilon, delta = check_number("epsilon", epsilon, minimum=0.0), check_number("delta", delta, positive=True)
-    if delta >= 1.0:
-        raise ValueError(f"delta = {delta:g} must be below 1")
+    epsilon, delta = check_number("epsilon", epsilon, minimum=0.0), check_inside("delta", delta)
     sensitivity = check_number("sensitivity", sensitivity, positive=True)
     n_rounds = check_integer("n_rounds", n_rounds)
     low, high = -1.0, 1.0  # logarithms of a

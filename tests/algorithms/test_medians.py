@@ -61,8 +61,8 @@ MEDIAN = {"rank": 2, "step_size": 0.1, "aggregate": "median"}
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: lf.FedRep(**MEDIAN, weights=[1.0, 2.0]), ["aggregate = 'median'", "weights or whiten"]),
-        (lambda: lf.FedRep(**MEDIAN, whiten="own"), ["aggregate = 'median'", "weights or whiten"]),
+        (lambda: lf.FedRep(**MEDIAN, weights=[1.0, 2.0]), ["aggregate = 'median'", "weights = None"]),
+        (lambda: lf.FedRep(**MEDIAN, whiten="own"), ["aggregate = 'median'", "whiten = None"]),
         (lambda: lf.PrivateFedRep(**MEDIAN), ["aggregate = 'median'", "'mean'", "'sum'"]),
         (lambda: lf.CompressedFedRep(**MEDIAN, levels=3), ["aggregate = 'median'", "'mean'", "'sum'"]),
         (lambda: lf.FedAvg(step_size=0.1, aggregate="sum"), ["aggregate = 'sum'", "'geometric median'"]),

@@ -293,7 +293,7 @@ def test_a_step_of_l2gd_may_reach_the_mean():
         (lambda: lf.APFL(step_size=0.1, mix=-0.5), ["mix = -0.5", "from 0 to 1"]),
         (lambda: lf.L2GD(step_size=0.5, penalty=2.0, mean_probability=0.5), ["must be at most 1", "2"]),
         (lambda: lf.L2GD(step_size=[0.1, 0.3], penalty=2.0, mean_probability=0.5), ["must be at most 1", "1.2"]),
-        (lambda: lf.L2GD(step_size=0.1, mean_probability=1.0), ["mean_probability = 1.0", "below 1"]),
+        (lambda: lf.L2GD(step_size=0.1, mean_probability=1.0), ["mean_probability = 1.0", "inside (0, 1)"]),
         (lambda: lf.L2GD(step_size=0.1, coins=True), ["coins = True", "Booleans"]),
         (lambda: lf.L2GD(step_size=0.1, coins=[[True, False]]), ["coins = [[True, False]]", "Booleans"]),
         (lambda: lf.L2GD(step_size=0.1, coins=[0.5]), ["coins = [0.5]", "Booleans"]),

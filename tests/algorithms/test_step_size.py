@@ -153,7 +153,6 @@ def test_a_schedule_may_be_set_in_a_grid():
         "NaN": ([0.1, math.nan], "step_size holds 1 value that is NaN"),
         "empty": ([], r"step_size has shape \(0,\)"),
         "matrix": (np.ones((2, 2)), r"step_size has shape \(2, 2\), expected \(n_rounds,\)"),
-        "no axis": (np.array(0.1), "step_size = array"),
         "words": (["a"], "step_size must be an array"),
         "function of no number": (lambda round_: None, r"step_size\(1\) = None"),
         "function that ends": (lambda round_: 2.0 - round_, r"step_size\(2\) = 0.0"),
@@ -163,6 +162,15 @@ def test_an_invalid_schedule_is_named(steps, named):
     with pytest.raises(ValueError, match=named) as raised:
         lf.simulate(lf.FedRep(rank=2, step_size=steps), PROBLEM, data=DATA, **SETTING)
     assert "\n" not in str(raised.value)
+
+
+def test_an_array_without_axes_is_its_number():
+    """Step sizes of `lf.theory` are such arrays."""
+    limit = lf.theory.fedrep_step_limit(2.0)
+    assert limit.shape == ()
+    algorithm = lf.FedRep(rank=np.array(2), step_size=limit, heads=lf.ExactHeads(ridge=np.array(0.1)))
+    assert repr(algorithm) == repr(lf.FedRep(rank=2, step_size=1 / 16, heads=lf.ExactHeads(ridge=0.1)))
+    assert lf.simulate(algorithm, PROBLEM, data=DATA, **SETTING).algorithm.step_size == 1 / 16
 
 
 def test_theorems_of_one_step_refuse_a_schedule():

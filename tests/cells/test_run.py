@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -326,3 +327,40 @@ def test_given_participants_and_metrics_of_any_name_go_in_parts(slow, tmp_path):
     again = lf.sweep([run], store=tmp_path)
     assert again["risk"].tobytes() == lf.sweep([run])["risk"].tobytes()
     assert again["last"].shape == (7, 4)
+
+
+EQUAL = {
+    "n_rounds": (12, [np.int64(12), np.array(12)]),
+    "trials": (7, [np.int8(7)]),
+    "record_every": (4, [np.int32(4)]),
+    "seed": ((1, 2), [[1, 2], (np.int64(1), 2), np.array([1, 2])]),
+    "participation": (0.5, [np.float64(0.5), np.float32(0.5), Fraction(1, 2), np.array(0.5)]),
+    "metrics": (("risk",), [["risk"], (np.str_("risk"),), np.array(["risk"])]),
+    "engine": ("explicit", [np.str_("explicit")]),
+    "algorithm": (TUNED.algorithm, [replace(TUNED.algorithm, grid={"step_size": tuple(np.array([0.1, 0.5, 2.0]))})]),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_runs_have_one_key(name):
+    value, others = EQUAL[name]
+    run = replace(RUN, **{name: value})
+    for other in others:
+        equal = replace(RUN, **{name: other})
+        assert equal == run
+        assert describe(equal).text == describe(run).text
+        equal.check()
+
+
+def test_a_short_float_is_a_share_as_it_is_written():
+    run = replace(RUN, problem=replace(RUN.problem, n_clients=50), participation=np.float32(0.29))
+    assert run._job().sizes.participants == 15 == replace(run, participation=0.29)._job().sizes.participants
+
+
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
+def test_a_run_of_given_arrays_is_tuned_on_as_many_trials():
+    W = np.random.default_rng(0).standard_normal((3, 20, 2))
+    run = replace(TUNED, problem=lf.GivenTruth(B=np.eye(8)[:, :2], W=W), trials=3)
+    (row,) = lf.sweep([run])
+    alone = lf.tune(run.algorithm.base, run.problem, grid=run.algorithm.grid, **run._shared(), n_rounds=12)
+    assert row["score"].tobytes() == alone.scores.tobytes()

@@ -9,6 +9,8 @@ import pytest
 
 import linfed as lf
 from linfed.cells.smallest_size import SmallestSize
+from linfed.system.description import describe
+from tests.helpers import assert_one_line
 
 REACHES = lf.below("error", 1.0)
 
@@ -300,3 +302,67 @@ def test_a_search_goes_on_from_its_store(tmp_path, monkeypatch):
     again = of_samples(cells, trials=8, store=tmp_path)
     assert np.array_equal(again["replicates"], table["replicates"])
     assert len(list(tmp_path.iterdir())) == files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruled(Curve):
+    """Curve with an algorithm and no problem."""
+
+    algorithm: lf.Algorithm = RUN.algorithm
+
+
+def without_truth(**changes):
+    X = np.random.default_rng(0).standard_normal((5, 8, 6))
+    data, run = (
+        lf.GivenSamples(X, X @ np.ones(6)),
+        replace(RUN, algorithm=lf.FedRep(rank=2, step_size=0.5, init="random")),
+    )
+    return replace(
+        run, **{"problem": None, "data": data, "participation": 1.0, "trials": None, "n_rounds": 3} | changes
+    )
+
+
+def test_a_small_integer_type_does_not_limit_the_range():
+    cell = SmallestSize(base=Curve(size=np.int16(40)), path="size", reaches=REACHES)
+    assert cell._range == (1, 40, 40 * 1024)
+    assert describe(replace(cell, path=np.str_("size"))).text == describe(cell).text
+
+
+def test_a_rule_knows_the_sizes_of_given_samples_and_of_given_participants():
+    seen = []
+
+    def rule(dim, n_clients, participants):
+        seen.append((dim, n_clients, participants))
+        return 0.1
+
+    cell = without_truth(participation=np.array([[0, 3], [1, 2], [0, 4]]))
+    search = SmallestSize(base=cell, path="round", reaches=lf.below("train_loss", 1.0), step_size=rule)
+    search._ready(cell)
+    assert seen == [(6, 5, 2)]
+
+
+RULES = {
+    "the searched size": (
+        lambda: found(RUN, "algorithm.step_size", step_size=lambda dim: 0.1),
+        ["step_size = <function", "path = 'algorithm.step_size'"],
+    ),
+    "a cell without an algorithm": (
+        lambda: found(Curve(), step_size=lambda cell: 0.1),
+        ["'algorithm.step_size'", "Curve has no field 'algorithm'"],
+    ),
+    "a cell without a problem": (
+        lambda: found(Ruled(), step_size=lambda dim, n_clients: 0.1),
+        ["must not use dim, n_clients, which the cell lacks"],
+    ),
+    "noise without a problem": (
+        lambda: SmallestSize(
+            base=without_truth(), path="round", reaches=lf.below("train_loss", 1.0), step_size=lambda noise_std: 0.1
+        ).run(),
+        ["must not use noise_std, which the cell lacks"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_that_do_not_fit_a_cell_are_named(name):
+    assert_one_line(*RULES[name])

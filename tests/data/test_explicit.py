@@ -277,3 +277,14 @@ def test_dependent_samples_give_the_shortest_least_squares(m):
     wanted = loop_answers(rows(X, y, counts), Asked(3, 5, 2))
     np.testing.assert_allclose(batch.least_squares(), wanted["least squares"], **TOLERANCE)
     np.testing.assert_allclose(batch.least_squares(0.3), wanted["ridge"], **TOLERANCE)
+
+
+def test_the_order_of_minibatches_may_be_a_list():
+    X = np.arange(12.0).reshape(1, 2, 3, 2)
+    batch = ExplicitBatch(X, X[..., 0], active=np.array([[0, 1]]))
+    order = [[[2, 0, 1], [1, 2, 0]]]
+    for one, other in zip(batch.minibatches(2, order), batch.minibatches(2, np.array(order)), strict=True):
+        assert np.array_equal(one.X, other.X)
+    for wrong in ([[[0, 1], [1, 2, 0]]], [[[0.5, 1, 2], [1, 2, 0]]], [[["a", "b", "c"]] * 2]):
+        with pytest.raises(ValueError, match="order"):
+            next(batch.minibatches(2, wrong))

@@ -403,4 +403,18 @@ def test_the_memory_that_is_checked_is_that_of_the_arrays(monkeypatch):
         assert found == [2 * (data.X.size + data.y.size) + 2 * problem.floats_per_trial()]
     data, found = asked(lambda: lf.synthetic_classes(1.0, 1.0, n_clients=3, dim=4, n_samples=[5, 9, 2], trials=2))
     arrays = [data.X.size, data.y.size, data.test.X.size, data.test.y.size]
-    assert found == [2 * sum(arrays), data.holds.size, data.test.holds.size]
+    classifiers = 2 * 3 * (10 + 1) * (4 + 1)
+    assert found == [classifiers, 2 * sum(arrays), data.holds.size, data.test.holds.size]
+
+
+def test_trials_in_descending_order_are_read_in_this_order():
+    data = lf.GivenSamples(normal(4, 3, 5, 2), normal(4, 3, 5))
+    for trials in (range(3, -1, -1), range(3, 0, -2), range(0, 4, 2)):
+        for part, whole in zip(data.of_trials(trials), data.of_trials(list(trials)), strict=True):
+            assert np.array_equal(part, whole)
+
+
+def test_any_sequence_has_one_number_for_each_client():
+    assert lf.FreshSamples(range(5, 8)) == lf.FreshSamples((5, 6, 7)) == lf.FreshSamples(np.array([5, 6, 7]))
+    assert_one_line(lambda: lf.FreshSamples(range(0)), ["n_samples = range(0, 0)", "for each client"])
+    assert_one_line(lambda: lf.FixedSamples(range(5, 8)), ["n_samples = range(5, 8)", "one integer for all clients"])

@@ -231,3 +231,29 @@ def test_wrong_arguments_are_named(name):
 def test_a_split_that_does_not_fit_the_memory_is_refused(monkeypatch):
     monkeypatch.setattr(memory, "physical_memory", lambda: 8e6)
     assert_one_line(lambda: classwise(trials=10**12), ["trials = 1000000000000 of 8 samples"], lf.SizeError)
+
+
+def test_shares_whose_sum_overflows_are_refused():
+    assert_one_line(lambda: lf.random_split(10, n_clients=2, shares=[1e308, 1e308]), ["shares = [1e+308", "at most"])
+    assert np.bincount(lf.random_split(10, n_clients=2, shares=[1e300, 1e300])[0]).tolist() == [5, 5]
+
+
+HUGE = {
+    "samples": lambda: lf.random_split(10**15, n_clients=2),
+    "clients": lambda: lf.random_split(10**15, n_clients=10**15),
+    "clients of synthetic data": lambda: lf.synthetic_classes(1.0, 1.0, n_clients=10**15, n_samples=5),
+    "dimensions of synthetic data": lambda: lf.synthetic_classes(1.0, 1.0, dim=10**13, n_samples=1, test_samples=0),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_sizes_are_checked_before_arrays_are_made(name):
+    assert_one_line(HUGE[name], ["half of the memory"], lf.errors.SizeError)
+
+
+def test_a_row_of_a_split_with_unassigned_samples_is_no_list_of_names():
+    (clients,) = lf.classwise_split(np.repeat([0, 1, 2], 4), n_clients=2, classes_per_client=1)
+    assert clients.min() == -1
+    X, y = np.arange(24.0).reshape(12, 2), np.ones(12)
+    assert_one_line(lambda: lf.GivenSamples.split(X, y, clients), ["clients of shape (12,)", "give clients[None]"])
+    assert lf.GivenSamples.split(X, y, clients[None], test_share=0).counts.sum() == (clients >= 0).sum()

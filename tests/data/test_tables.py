@@ -209,3 +209,12 @@ def test_a_data_frame_with_values_of_its_own_kinds():
     whole = lf.GivenSamples.from_table(frame.dropna(), **OPTIONS)
     assert whole.counts.sum() + whole.test.counts.sum() == 27
     assert lf.GivenSamples.split(frame[["x"]], frame["y"], frame["site"]).client_names == wanted.client_names
+
+
+def test_a_column_may_be_named_by_a_number_or_text_of_numpy():
+    rows = np.column_stack([TABLE["x"], np.arange(30) % 3, TABLE["y"]])
+    plain = lf.GivenSamples.from_table(rows, 2, 1, seed=4)
+    assert np.array_equal(lf.GivenSamples.from_table(rows, np.int64(2), np.int8(1), seed=4).X, plain.X)
+    named = {name: TABLE[name] for name in ("x", "y", "site")}
+    one, other = (lf.GivenSamples.from_table(named, kind("y"), kind("site"), seed=4) for kind in (str, np.str_))
+    assert np.array_equal(one.X, other.X)

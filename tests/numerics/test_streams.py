@@ -129,3 +129,12 @@ def test_an_algorithm_draws_from_each_trial_alone():
     for trial in range(5):
         for whole, alone in zip(together, draw([trial]), strict=True):
             assert np.array_equal(whole[trial], alone[0])
+
+
+def test_a_seed_may_be_an_array_or_another_sequence():
+    for seed in ([1, 2], np.array([1, 2]), range(1, 3)):
+        assert streams.check_seed(seed) == (1, 2)
+    assert type(streams.check_seed(np.array(3))) is int
+    for wrong in ([], np.array([]), b"ab", np.array(0.5), [-1], [[1, 2]]):
+        with pytest.raises(ValueError, match="seed = "):
+            streams.check_seed(wrong)

@@ -136,13 +136,13 @@ def test_large_steps_end_as_results(name, value):
 @pytest.mark.parametrize(
     "problem",
     [
-        lf.SharedRepresentation(n_clients=8, dim=6, rank=2, head_norm=1e200),
+        lf.SharedRepresentation(n_clients=8, dim=6, rank=2, head_norm=1e70),
         lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=1e70),
         lf.SharedRepresentation(n_clients=8, dim=6, rank=2, condition_number=1e12),
         lf.SharedRepresentation(n_clients=8, dim=6, rank=2, design=lf.Gaussian(covariance=1e200)),
-        lf.SimilarRepresentations(n_clients=8, dim=6, rank=2, deviation=1e200, outliers=0.2),
-        lf.SharedWithShortcuts(n_clients=8, dim=6, rank=2, shortcut_norm=1e200),
-        lf.UnderParameterized(n_clients=8, dim=6, spectrum=[1e200, 1.0]),
+        lf.SimilarRepresentations(n_clients=8, dim=6, rank=2, deviation=1e70, outliers=0.2),
+        lf.SharedWithShortcuts(n_clients=8, dim=6, rank=2, shortcut_norm=1e70),
+        lf.UnderParameterized(n_clients=8, dim=6, spectrum=[1e70, 1.0]),
         lf.GivenTruth(Phi=np.full((8, 6), 1e200)),
     ],
 )

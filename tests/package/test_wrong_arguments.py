@@ -14,6 +14,10 @@ NAN, INF = float("nan"), float("inf")
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)
 GIVEN = lf.GivenSamples(np.ones((8, 3, 6)), np.ones((8, 3)))
 TABLE = lf.Table([{"m": m, "error": lf.LabeledArray([[m, 1.0]], round=[0, 1])} for m in (5, 10)])
+TRUTH = PROBLEM.truth(0, [0])
+SYMMETRIC = np.tile(np.eye(3), (4, 1, 1))
+ASYMMETRIC = SYMMETRIC + np.triu(np.full((3, 3), 1e-8), 1)
+SCHEDULE = {"dim": 9, "rank": 2, "n_clients": 5, "n_samples": 9, "n_rounds": 3}
 THREE_CLIENTS = [[0, 1, 2]] * 4
 
 
@@ -102,6 +106,24 @@ ALGORITHMS = {
         lambda: lf.ClusterFedVARP(step_size=0.1, clusters=np.array(0.5)),
         ["clusters = ", "integer of at least 1"],
     ),
+    "no clusters": (lambda: lf.ClusterFedVARP(step_size=0.1, clusters=()), ["clusters = ()", "one number for each"]),
+    "no shares": (lambda: lf.FedRolex(step_size=0.1, model_share=()), ["model_share = ()", "one share for each"]),
+    "local steps of exact fits": (lambda: lf.LocalOnly(local_steps=7), ["local_steps = 7 requires step_size="]),
+    "a step size of exact inner steps": (
+        lambda: lf.PFedMe(step_size=0.1, inner_steps=None, inner_step_size=0.3),
+        ["inner_step_size = 0.3 requires inner_steps="],
+    ),
+    "a step size of no steps": (
+        lambda: lf.GradientSteps(shortcut_steps=0, shortcut_step_size=0.3),
+        ["shortcut_step_size = 0.3 requires shortcut_steps above 0"],
+    ),
+    "noise of a given penalty": (
+        lambda: lf.NuclearNorm(penalty=0.1, noise_std=5.0),
+        ["noise_std = 5 requires penalty = None"],
+    ),
+    "a truth value of no axes": (lambda: fedrep(step_size=np.array(True)), ["step_size = ", "positive finite number"]),
+    "a time of no axes": (lambda: fedrep(rank=np.array(np.timedelta64(2, "s"))), ["rank = ", "integer of at least 1"]),
+    "a masked number": (lambda: fedrep(step_size=masked(np.array(0.1))), ["step_size = ", "positive finite number"]),
 }
 INITIAL = {
     "of no trials": (lambda: run(fedrep(init=ones(0, 6, 2))), ["init", "(0, 6, 2)"]),
@@ -239,6 +261,138 @@ THEORY = {
     "a negative round": (
         lambda: theory.fedrep_bound([3, -1], step_size=0.1, start=0.5, smallest=1.0),
         ["rounds = [3, -1]", "at least 0"],
+    ),
+    "a round that is NaN": (
+        lambda: theory.fedrep_bound([NAN], step_size=0.1, start=0.5, smallest=1.0),
+        ["rounds = [nan]", "at least 0"],
+    ),
+    "rounds of two axes": (
+        lambda: theory.flute_bound([2.0, 1.0], 1, 0.1, 5, ones(2, 2)),
+        ["rounds has shape (2, 2), expected (R,)"],
+    ),
+    "a negative singular value": (
+        lambda: theory.fedrep_bound([3], step_size=0.1, start=0.5, smallest=-1.0),
+        ["smallest = -1.0", "at least 0"],
+    ),
+    "a singular value that is NaN": (
+        lambda: theory.fedrep_bound([3], step_size=0.1, start=0.5, smallest=NAN),
+        ["smallest = nan", "at least 0"],
+    ),
+    "a largest singular value that is NaN": (lambda: theory.fedrep_step_limit(NAN), ["largest = nan", "positive"]),
+    "starts of other runs": (
+        lambda: theory.fedrep_bound([3], step_size=0.1, start=[0.5, 0.5], smallest=ones(3)),
+        ["start (2,)", "smallest (3,)", "agree"],
+    ),
+    "condition numbers of other runs": (
+        lambda: theory.fedrep_least_samples(dim=9, rank=2, participants=5, condition=ones(3), start=[0.5, 0.5]),
+        ["condition (3,)", "start (2,)", "agree"],
+    ),
+    "factors of other trials": (
+        lambda: theory.flute_relative_gradient(ones(2, 4, 2), ones(3, 5, 2), ones(5, 4, 4), ones(5, 4)),
+        ["B (2,)", "W (3,)", "agree"],
+    ),
+    "a singular value whose square is 0": (
+        lambda: theory.fedrep_bound_rounds(0.1, step_size=0.1, start=0.5, smallest=1e-300),
+        ["smallest = 1e-300", "from 1e-150 to 1e+150"],
+    ),
+    "a singular value whose square overflows": (
+        lambda: theory.fedrep_bound_rounds(0.1, step_size=0.1, start=0.5, smallest=1e200),
+        ["smallest = 1e+200", "from 1e-150 to 1e+150"],
+    ),
+    "a bound that does not fall": (
+        lambda: theory.fedrep_bound_rounds(0.1, step_size=1e-300, start=0.5, smallest=1e-100),
+        ["step_size = 1e-300", "too small"],
+    ),
+    "no allowed failures": (
+        lambda: theory.fedrep_predicted_samples(
+            dim=9, rank=2, participants=5, step_size=0.1, smallest=1.0, start=0.5, allowed=1e-300
+        ),
+        ["allowed = 1e-300", "from 1e-16 to 0.5"],
+    ),
+    "predicted samples of a square of 0": (
+        lambda: theory.fedrep_predicted_samples(
+            dim=9, rank=2, participants=5, step_size=0.1, smallest=1e-300, start=0.5
+        ),
+        ["smallest = 1e-300", "from 1e-150 to 1e+150"],
+    ),
+    "a schedule from an angle whose square is 0": (
+        lambda: theory.best_step_schedule(**SCHEDULE, noise_std=0.1, delta=1e-170),
+        ["delta = 1e-170", "at least 1e-150"],
+    ),
+    "an asymptote from an angle whose square is 0": (
+        lambda: theory.schedule_asymptote(**SCHEDULE, noise_std=0.1, delta=1e-170),
+        ["delta = 1e-170", "at least 1e-150"],
+    ),
+    "singular values of NaN": (lambda: theory.flute_gap([2.0, NAN], 1), ["spectrum holds 1 value", "(1,)"]),
+    "infinite singular values": (lambda: theory.flute_rate([INF, 1.0], 1, 0.1), ["spectrum holds 1 value", "(0,)"]),
+    "singular values of 0": (lambda: theory.flute_step_limit([0.0, 0.0], 1), ["spectrum = [0.0, 0.0]", "above 0"]),
+    "a bound of singular values of 0": (
+        lambda: theory.flute_bound([[2.0, 1.0], [0.0, 0.0]], 1, 0.1, 5, [3]),
+        ["spectrum = ", "above 0"],
+    ),
+    "an asymmetric matrix": (lambda: theory.fedavg_rate(ASYMMETRIC, step_size=0.1), ["A of shape (4, 3, 3)", "symm"]),
+    "an asymmetric matrix of a cycle": (
+        lambda: theory.fedrolex_cycle(ASYMMETRIC, ones(4, 3), step_size=0.1, model_share=0.5),
+        ["A of shape (4, 3, 3)", "symmetric"],
+    ),
+    "an asymmetric matrix of a covariance": (
+        lambda: theory.fedavg_stationary_covariance(ASYMMETRIC, ones(4, 3), step_size=0.1, participants=2),
+        ["A of shape (4, 3, 3)", "symmetric"],
+    ),
+    "shares of other clients": (
+        lambda: theory.fedrolex_cycle(SYMMETRIC, ones(4, 3), step_size=0.1, model_share=[0.5, 1.0]),
+        ["model_share has shape (2,)", "(4,)"],
+    ),
+    "no shares of a cycle": (
+        lambda: theory.fedrolex_cycle(SYMMETRIC, ones(4, 3), step_size=0.1, model_share=[]),
+        ["model_share = []", "one share for each client"],
+    ),
+    "clusters of other clients": (
+        lambda: theory.mean_square_rate(
+            lf.ClusterFedVARP(step_size=0.1, clusters=(0, 1, 0)), SYMMETRIC, participants=2
+        ),
+        ["clusters has 3 entries", "4 clients"],
+    ),
+    "more clusters than clients of a rate": (
+        lambda: theory.mean_square_rate(lf.ClusterFedVARP(step_size=0.1, clusters=20), SYMMETRIC, participants=2),
+        ["clusters = 20", "at most n_clients = 4"],
+    ),
+    "a median of changes": (
+        lambda: theory.mean_square_rate(lf.FedAvg(step_size=0.1, aggregate="median"), SYMMETRIC, participants=2),
+        ["algorithm.aggregate = 'median'", "'mean'"],
+    ),
+    "a number as FLUTE": (lambda: theory.flute_trace([], 3, TRUTH), ["algorithm = 3", "lf.FLUTE"]),
+    "a word as an identity": (
+        lambda: theory.flute_trace([], flute(), TRUTH, identity="no"),
+        ["identity = 'no'", "True or False"],
+    ),
+    "FedRep as the shortcut variant": (
+        lambda: theory.shortcut_trace([], fedrep(), TRUTH),
+        ["algorithm = FedRep", "lf.FedRepShortcut"],
+    ),
+    "a number as a truth with shortcuts": (
+        lambda: theory.shortcut_trace([], lf.FedRepShortcut(rank=2, step_size=0.1), 3),
+        ["truth = 3", "ground truth"],
+    ),
+    "a word as equations": (
+        lambda: theory.shortcut_trace([], lf.FedRepShortcut(rank=2, step_size=0.1), TRUTH, equations="no"),
+        ["equations = 'no'", "True or False"],
+    ),
+    "dependent columns of a gradient": (
+        lambda: theory.mean_gradient(ones(6, 2), TRUTH, n_samples=9),
+        ["B of shape (6, 2)", "linearly independent", "rank 1"],
+    ),
+    "dependent columns of exact heads": (
+        lambda: theory.at_exact_heads(lf.GivenSamples(normal(4, 5, 6), ones(4, 5)), ones(1, 6, 2)),
+        ["B of shape (1, 6, 2)", "linearly independent", "rank 1"],
+    ),
+    "a representation of 0": (
+        lambda: theory.at_exact_heads(lf.GivenSamples(normal(4, 5, 6), ones(4, 5)), 0 * ones(1, 6, 2)),
+        ["B of shape (1, 6, 2)", "linearly independent", "rank 0"],
+    ),
+    "a B that is not orthonormal": (
+        lambda: theory.shortcut_repulsion(TRUTH, 2 * TRUTH.B, 9),
+        ["B of shape (1, 6, 2)", "orthonormal columns"],
     ),
     "arrays of other clients": (
         lambda: theory.fedrolex_cycle(ones(4, 3, 3), ones(5, 3), step_size=0.1, model_share=0.5),

@@ -129,7 +129,7 @@ RUNS_OF_THE_TABLE = {
     rounds.NoisyMeans: ([NOISY], PROBLEM, lf.FreshSamples(6)),
     rounds.SecondOrder: ([fedrep()], PROBLEM, FRESH),
     rounds.Means: ([fedrep()], PROBLEM, lf.FreshSamples(6)),
-    others.Minimiser: ([lf.AltMin(rank=3), lf.BurerMonteiro(rank=3)], PROBLEM, FIXED),
+    others.Minimizer: ([lf.AltMin(rank=3), lf.BurerMonteiro(rank=3)], PROBLEM, FIXED),
     flute.FreshTruncation: (
         [lf.FLUTE(rank=3, step_size=0.01)],
         replace(PROBLEM, n_clients=12, dim=8, noise_std=0.0),

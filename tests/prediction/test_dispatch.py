@@ -142,7 +142,9 @@ MISSING = {
     "turned heads": lacks(["rotate_heads = True"], fedrep(heads=GRADIENT, rotate_heads=True)),
     "steps of B": lacks(["representation_steps = 2"], fedrep(representation_steps=2)),
     "floor of two steps": lacks(["FixedSamples"], fedrep(representation_steps=2), ask="floor", **NINE),
-    "given participants": lacks(["drawn at random"], participation=np.zeros((3, 1), dtype=int)),
+    "given participants": lacks(
+        ["given participants", "a share or a count"], participation=np.zeros((3, 1), dtype=int)
+    ),
     "another part": lacks(["SharedWithShortcuts", "other than the top-k subspace"], problem=SHORTCUTS),
     "rank of gradient heads": lacks(["ground truth of rank 3", "rank = 2"], fedrep(rank=2, heads=GRADIENT)),
     "another reference": lacks(

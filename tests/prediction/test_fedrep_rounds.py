@@ -198,7 +198,7 @@ def test_a_truth_of_a_higher_rank(name):
         V, U = left * values, U.T
     setting = {"rank": 2, "dim": problem.dim, "n_samples": 10, "noise_std": problem.noise_std, "n_rounds": 4}
     found = predict(fedrep(rank=2, step_size=0.2), problem, n_rounds=4)
-    assert found.law == "under-parameterised"
+    assert found.law == "under-parameterized"
     assert found.low is None
     expected = UNDER(V, step_size=0.2, delta=0.6, **setting).distance
     assert found.distance == pytest.approx(expected, rel=0.02)
@@ -494,7 +494,7 @@ LIMITS = {
     ),
     "means": (rounds.Means, {"gathered": 0.6, "slow": 0.75, "slowest": 0.6, "thin": 0.0}, 1),
     "gradient heads": (rounds.GradientDescentHeads, {"participants": 0.4, "fewer": 0.2, "lost": 1.0}, 5),
-    "under-parameterised": (
+    "under-parameterized": (
         rounds.UnderParameterised,
         {"pull": 1.3, "chance": 0.9, "few": 0.0},
         6,

@@ -150,6 +150,21 @@ def test_the_rate_without_other_directions_is_that_of_runs(values, share):
     assert (error[12] / error[6]) ** (1 / 6) == pytest.approx(rate, rel=0.02)
 
 
+def test_weights_of_clients_that_differ_are_refused():
+    """Such runs do not fall at the predicted rate; of equal numbers of samples the weights are equal."""
+    problem = lf.UnderParameterized(n_clients=5, dim=4, spectrum=[3.0, 1.0])
+    drawn = lf.FixedSamples(40).draw(problem)
+    counts = (8, 40, 40, 20, 40)
+    unequal = lf.GivenSamples(*([each[0, i, :m] for i, m in enumerate(counts)] for each in (drawn.X, drawn.y)))
+    setting = {"n_rounds": 9, "problem": problem}
+    one, other = (lf.FLUTE(rank=2, step_size=0.1, weights=weights) for weights in ("uniform", "samples"))
+    words = ["no prediction of FLUTE", "weights = 'samples'", "different numbers of samples", "'uniform'"]
+    assert_one_line(lambda: lf.predict(other, data=unequal, **setting), words, lf.NoPredictionError)
+    for data in (unequal, drawn, lf.FixedSamples(40), lf.FreshSamples(40)):
+        rate = lf.predict(one, data=data, **setting).rate
+        assert data is unequal or lf.predict(other, data=data, **setting).rate == rate
+
+
 def test_regressors_of_zero_and_large_steps_are_one_line():
     zero = lf.GivenTruth(B=[[1.0], [0.0]], W=np.zeros((3, 1)))
     for data in (lf.FixedSamples(5), lf.FreshSamples(5)):

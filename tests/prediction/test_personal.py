@@ -8,7 +8,7 @@ import pytest
 
 import linfed as lf
 from tests import references as ref
-from tests.helpers import assert_one_line
+from tests.helpers import assert_one_line, normal
 from tests.loops import Round
 from tests.worlds import LEARNERS, Learner, draw_world
 
@@ -116,6 +116,11 @@ def test_fixed_samples_are_predicted_as_the_same_samples_if_given():
     ("algorithm", "run", "words"),
     [
         (lf.Ditto(step_size=0.1), {"participation": 0.5}, ["2 of 4 participants", "all clients must participate"]),
+        (
+            lf.Ditto(step_size=0.1, weights="samples"),
+            {"data": lf.GivenSamples([normal(m, 3) for m in (5, 9, 9, 9)], [normal(m) for m in (5, 9, 9, 9)])},
+            ["weights = 'samples'", "different numbers of samples", "'uniform'"],
+        ),
         (lf.APFL(step_size=0.1, mix_step_size=0.1), {}, ["mix_step_size = 0.1", "must be fixed"]),
         (lf.PFedMe(step_size=[0.1, 0.2]), {}, ["schedule"]),
         (lf.L2GD(step_size=0.1, coins=[True, False]), {}, ["given coins", "leave coins= out"]),
@@ -124,6 +129,16 @@ def test_fixed_samples_are_predicted_as_the_same_samples_if_given():
 def test_runs_without_a_prediction_are_one_line(world, algorithm, run, words):
     call = {"data": world.data(), "n_rounds": 2, **run}
     assert_one_line(lambda: lf.predict(algorithm, world.problem(), **call), words, errors=lf.NoPredictionError)
+
+
+def test_weights_of_equal_numbers_of_samples_are_equal():
+    problem = lf.SharedRepresentation(n_clients=4, dim=3, rank=2, noise_std=0.3)
+    for data in (lf.FixedSamples(9), lf.FixedSamples(9).draw(problem)):
+        one, other = (
+            lf.predict(lf.Ditto(step_size=0.2, penalty=0.5, weights=weights), problem, data=data, n_rounds=2)
+            for weights in ("uniform", "samples")
+        )
+        assert (one.floor, one.rate) == (other.floor, other.rate)
 
 
 def test_l2gd_without_a_stationary_law_is_one_line():

@@ -165,3 +165,25 @@ def test_heads_belong_to_an_orthonormal_representation():
         np.testing.assert_allclose(heads @ (Q * np.sign(np.diag(R))).T, truth.dense()[t], rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="requires a ground truth with factors B and W"):
         lf.Truth(S=normal(2, 5, 6)).orthonormal_heads()
+
+
+SIZES = {"n_clients": 6, "dim": 8, "rank": 2}
+LENGTHS = {
+    "head_norm": lambda value: lf.SharedRepresentation(**SIZES, head_norm=value),
+    "shortcut_norm": lambda value: lf.SharedWithShortcuts(**SIZES, shortcut_norm=value),
+    "deviation": lambda value: lf.SimilarRepresentations(**SIZES, deviation=value),
+    "outlier_norm": lambda value: lf.SimilarRepresentations(**SIZES, outliers=0.2, outlier_norm=value),
+    "separation": lambda value: lf.Classes(n_clients=6, dim=8, n_classes=3, classes_per_client=2, separation=value),
+    "spectrum[0]": lambda value: lf.UnderParameterized(n_clients=6, dim=8, spectrum=[value, 1.0]),
+    "gap": lambda value: lf.UnderParameterized(n_clients=6, dim=8, gap=value, gap_after=1),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_lengths_have_the_limit_of_the_noise(name):
+    assert_one_line(lambda: LENGTHS[name](1e200), [f"{name} = ", "1e+200", "1e+70"])
+    LENGTHS[name](1e70)
+
+
+def test_a_ground_truth_has_a_part():
+    assert_one_line(lf.Truth, ["Truth requires B and W, or S"])

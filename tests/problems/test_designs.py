@@ -274,3 +274,13 @@ def test_covariance_is_kept_apart_from_the_caller():
         design.covariance[0, 0] = 1.0
     with pytest.raises(AttributeError):
         design.covariance = None
+
+
+def test_symmetry_is_relative_to_the_largest_entry():
+    skew = np.array([[1.0, 0.5], [0.0, 1.0]])
+    for size in (1e-12, 1.0, 1e12):
+        with pytest.raises(ValueError, match="must be a symmetric"):
+            lf.Gaussian(covariance=size * skew)
+        lf.Gaussian(covariance=size * np.array([[1.0, 1e-9], [0.0, 1.0]]))
+    with pytest.raises(ValueError, match="one per client"):
+        lf.Gaussian(covariance=np.stack([np.eye(2), 1e-12 * skew]))

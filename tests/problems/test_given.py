@@ -1,6 +1,7 @@
 """A ground truth of the user's own, in all forms, for all trials or for each."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,3 +113,14 @@ def test_a_given_truth_says_nothing_of_new_clients(form):
     problem = lf.GivenTruth(**FORMS[form][0])
     with pytest.raises(ValueError, match="requires problem="):
         problem.new_clients(problem.truth(0, [0]), 3, 0, [0])
+
+
+def test_given_truths_are_equal_by_value():
+    parts = {"B": normal(6, 2), "W": normal(5, 2, seed=1), "noise_std": 0.1}
+    one, other = lf.GivenTruth(**parts), lf.GivenTruth(**parts | {"B": parts["B"].tolist()})
+    run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.1), problem=one, data=lf.FreshSamples(8), n_rounds=2)
+    assert one == other
+    assert hash(one) == hash(other)
+    assert run == replace(run, problem=other)
+    assert one.subspace_rank == 2  # a value that is computed once does not count
+    assert one == other != lf.GivenTruth(**parts | {"noise_std": 0.2})

@@ -6,6 +6,7 @@ import pytest
 import linfed as lf
 from linfed.search.selection import area, final, quantile_curve, within
 from linfed.tables.grid import at_path
+from tests.helpers import assert_one_line
 
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=8, rank=2)
 FEDREP = lf.FedRep(rank=2, step_size=0.5)
@@ -199,3 +200,11 @@ def test_smaller_settings_are_tried_if_all_diverge():
     assert tuning.algorithm.step_size == found[5]
     with pytest.raises(ValueError, match="every setting of the grid diverged"):
         chosen_of(lambda _: np.inf, {"step_size": [0.1, 0.2]}, extend=True)
+
+
+def test_the_rounds_and_the_curve_of_a_score_have_one_length():
+    score = lf.RoundsTo(0.1)
+    assert_one_line(lambda: score([0, 1, 2], [1.0, 0.5]), ["curve has shape (2,)", "(3,)"])
+    assert_one_line(lambda: score([[0, 1], [2, 3]], [1.0, 0.5]), ["rounds has shape (2, 2)"])
+    assert_one_line(lambda: score(3, 1.0), ["rounds has shape ()"])
+    assert score(range(3), [np.nan, np.inf, 0.05]) == score([0, 1, 2], [np.inf, np.inf, 0.05])

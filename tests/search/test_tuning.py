@@ -8,7 +8,7 @@ import pytest
 
 import linfed as lf
 from linfed.search.tuning import tuning_seed
-from tests.helpers import basis, normal
+from tests.helpers import assert_one_line, basis, normal
 
 PROBLEM = lf.SharedRepresentation(n_clients=20, dim=8, rank=2)
 FEDREP = lf.FedRep(rank=2, step_size=9.0)
@@ -442,3 +442,32 @@ def test_a_metric_that_does_not_apply_is_named_as_the_argument_of_tune():
     )
     with pytest.raises(lf.SweepError, match=wanted):
         lf.sweep([run])
+
+
+GIVEN = {
+    "the ground truth": (FEDREP, lf.GivenTruth(B=basis(8, 2), W=normal(3, 20, 2))),
+    "the start": (replace(FEDREP, init=np.stack([basis(8, 2, seed=seed) for seed in range(3)])), PROBLEM),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
+def test_by_default_a_tuning_has_the_trials_of_any_given_arrays(name):
+    algorithm, problem = GIVEN[name]
+    options = {"grid": {"step_size": (0.1, 0.3, 0.9)}, "data": lf.FreshSamples(8), "n_rounds": 5}
+    one, other = (lf.tune(algorithm, problem, **options | more) for more in ({}, {"trials": 3}))
+    assert one == other
+
+
+def test_names_in_a_grid_are_texts():
+    assert_one_line(lambda: lf.tune(FEDREP, PROBLEM, grid={1: [0.1]}, **SETTING), ["grid names 1", "'step_size'"])
+
+
+def unnamed(result_or_state, truth):
+    return truth
+
+
+def test_messages_about_the_metric_of_a_tuning_name_it():
+    unnamed.__name__ = "risk"
+    call = lambda: lf.tune(FEDREP, PROBLEM, grid={"step_size": (0.1, 0.3)}, metric=unnamed, **SETTING)  # noqa: E731
+    assert_one_line(call, ["metric contains a function named 'risk'"])

@@ -41,6 +41,7 @@ def test_predictions_are_those_of_a_ridge_with_a_free_intercept():
     data = from_table()
     result = local(data)
     found = result.predictions(TABLE)
+    assert np.array_equal(found, result.predictions(TABLE, np.str_("site")))
     assert np.array_equal(found, result.predictions({name: TABLE[name] for name in ("three", "one", "two")}, SITES))
     for trial in range(2):
         scale = 1 / data.preparation.factor[trial]

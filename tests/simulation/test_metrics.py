@@ -259,3 +259,23 @@ def test_a_local_function_cannot_be_sent_to_workers():
     fragments = ["metrics contains 'own'", "workers = 1", "module"]
     assert_one_line(lambda: run([returning(np.zeros(5))], workers=2), fragments)
     assert_one_line(lambda: run([returning(1.0)], workers=1), ["metric 'own'"], errors=TypeError)
+
+
+def test_metrics_may_be_an_array_of_names():
+    one, other = (lf.simulate(FEDREP, PROBLEM, metrics=metrics, **RUN) for metrics in (["risk"], np.array(["risk"])))
+    assert list(one.metrics) == list(other.metrics) == ["risk"]
+    assert_one_line(lambda: lf.simulate(FEDREP, PROBLEM, metrics=3, **RUN), ["metrics = 3"], TypeError)
+
+
+def test_the_shortcut_error_is_that_of_the_predictors():
+    problem = lf.SharedWithShortcuts(n_clients=8, dim=9, rank=2, shortcut_norm=0.5)
+    algorithm = lf.APFL(step_size=0.1, mix=0.5)
+    result = lf.simulate(algorithm, problem, metrics=[lf.shortcut_error], **RUN)
+    truth = problem.truth(RUN["seed"], range(RUN["trials"]))
+    assert np.array_equal(lf.shortcut_error(result.final, truth), result.metrics["shortcut_error"][:, -1])
+
+
+def test_bases_of_different_numbers_of_trials_are_refused():
+    call = lambda one, other: lf.subspace_distance(normal(one, 5, 2), normal(other, 5, 2, seed=1))  # noqa: E731
+    assert_one_line(lambda: call(3, 4), ["(3, 5, 2) and (4, 5, 2)", "trials must agree"])
+    assert call(1, 4).shape == (4,)

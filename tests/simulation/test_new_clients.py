@@ -378,3 +378,9 @@ def test_a_users_algorithm_adapts_as_it_says():
 
     risks = run(Adapting()).new_clients([1, 2], problem=lf.GivenTruth(Phi=np.zeros((4, 7))))
     np.testing.assert_allclose(risks, np.full((3, 2, 4), 3.5), rtol=1e-14)
+
+
+def test_bytes_are_no_numbers_of_samples():
+    result = lf.simulate(lf.FedRep(rank=2, step_size=0.1), PROBLEM, data=lf.FreshSamples(8), n_rounds=2)
+    assert_one_line(lambda: result.new_clients(b"\x05\x06"), ["n_samples = b", "sequence of sample counts"])
+    assert np.array_equal(result.new_clients(range(5, 7)), result.new_clients([5, 6]))

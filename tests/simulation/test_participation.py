@@ -1,5 +1,7 @@
 """Client sampling: as many as stated, sorted and distinct, each subset equally often, and given clients."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -178,3 +180,14 @@ def test_a_run_equals_the_run_with_the_clients_that_it_drew(case, participation,
 def test_clients_that_stay_away_keep_their_heads():
     result = lf.simulate(EXACT, PROBLEM, data=lf.FixedSamples(5), participation=[[1, 5], [5, 2]], n_rounds=2, trials=3)
     assert result.final.W.any(axis=-1).tolist() == [[client in (1, 2, 5) for client in range(8)]] * 3
+
+
+def test_a_share_is_any_real_number_and_a_count_any_integer():
+    for half in (Fraction(1, 2), np.float32(0.5), np.array(0.5), np.longdouble(0.5)):
+        assert n_participants(half, 10) == 5
+        run = {"data": lf.FreshSamples(8), "n_rounds": 2, "participation": half}
+        problem = lf.SharedRepresentation(n_clients=10, dim=6, rank=2)
+        assert lf.simulate(lf.FedRep(rank=2, step_size=0.1), problem, **run).participation == 0.5
+    assert n_participants(np.array(3), 10) == n_participants(np.int8(3), 10) == 3
+    for wrong in (Fraction(3, 2), Fraction(10**400), np.array(1.5), "a", 1j, None):
+        assert_one_line(lambda wrong=wrong: n_participants(wrong, 10), ["participation = ", "share in (0, 1]"])

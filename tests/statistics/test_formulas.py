@@ -65,3 +65,41 @@ BAD = {
 def test_invalid_formulas_are_named(name):
     formula, fragments = BAD[name]
     assert_one_line(lambda: lf.fit_power_law(formula, SIZES), fragments)
+
+
+NO_NUMBERS = {
+    "9^9^9^9 d^a": "9 ^ 9 ^ 9",
+    "n^(1/0)": "1 / 0",
+    "n^((-1)^0.5)": "(-1) ^ 0.5",
+    "n^1e999": "1e309",
+    "(n + 9^999)^a": "9 ^ 999",
+}
+
+
+@pytest.mark.parametrize("right", NO_NUMBERS)
+def test_numbers_that_are_not_finite_and_real_are_refused(right):
+    columns = {"n": [50, 100, 200], "d": [40, 20, 40], "m": [5.0, 6.0, 7.0]}
+    assert_one_line(lambda: lf.fit_power_law(f"m ~ {right}", columns), [NO_NUMBERS[right]])
+
+
+RAGGED = {
+    "empty": ({"n": [], "m": []}, ["columns of lengths {'n': 0, 'm': 0}", "at least 1"]),
+    "ragged": ({"n": [1, 2, 4], "m": [[1.0, 2.0], [2.0], [3.0, 4.0]]}, ["same number of trials"]),
+    "ragged at a point": ({"n": [1, 2, 4], "m": [1.0, [2.0, [3.0]], 4.0]}, ["must contain numbers"]),
+    "words": ({"n": [1, 2, 4], "m": [["a", "b"]] * 3}, ["column 'm'", "array of numbers"]),
+    "a number among trials": ({"n": [1, 2, 4], "m": [[1.0, 2.0], 2.0, [3.0, 4.0]]}, ["same number of trials"]),
+}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+def test_columns_that_form_no_points_are_refused(name):
+    columns, fragments = RAGGED[name]
+    assert_one_line(lambda: lf.fit_power_law("m ~ n^a", columns), fragments)
+
+
+def test_columns_of_arrays_with_one_last_part_may_agree():
+    trials = [np.array([1.0, 2.0, 3.0]) * n for n in (1, 2, 4)]
+    columns = {"n": [1, 2, 4], "one.error": trials, "other.error": [one.copy() for one in trials]}
+    assert lf.fit_power_law("error ~ n^a", columns).exponents["a"][0] == pytest.approx(1.0)
+    columns["other.error"] = [2 * one for one in trials]
+    assert_one_line(lambda: lf.fit_power_law("error ~ n^a", columns), ["'error' is ambiguous"])

@@ -249,3 +249,12 @@ def test_a_larger_reduction_is_resampled_in_pairs():
     numbers = ", ".join(f"{middle(each):.2g}" for each in per_cent.values())
     assert found.detail == f"{numbers} % at k = 8, 2, 4"
     assert (found.claimed_low, found.strict) == (0.0, True)
+
+
+def test_two_zeros_are_a_tie():
+    finals = np.concatenate([np.zeros((2, 4)), np.array([[1.0] * 4, [2.0] * 4])], axis=1)
+    found = judge_more_reduction({1: finals, 2: np.ones((2, 8))}, name="n", tie=0.0, **SAID)
+    assert found.verdict is not Verdict.VACUOUS
+    assert found.detail == "0, 0 % at n = 1, 2"
+    ended = judge_lower_end(finals[:, :7], tie=0.0, **SAID)
+    assert ended.detail.endswith("median difference +0.00 %")

@@ -654,3 +654,34 @@ def test_infinite_ends_are_judged_and_printed():
         found = judge(smallest_constant(ratios, allowed=0.05), claimed_high=most, theorem=True, **SAID)
         assert (found.verdict, found.high) == (verdict, np.inf)
         assert "10  [8, inf]" in findings_table([found])
+
+
+REFUSED = {
+    "a prediction of zero": (lambda: intervals.mean_factor([1.0, 2.0], 0.0), ["predicted = 0.0", "positive"]),
+    "a negative prediction": (lambda: intervals.mean_factor([1.0, 2.0], -1.0), ["predicted = -1.0", "positive"]),
+    "more failures than samples": (
+        lambda: intervals.least_passing([5, 10], [3, 1, 0], 20, allowed=0.1),
+        ["failures has shape (3,)", "(2,)"],
+    ),
+    "more failures than trials": (
+        lambda: intervals.least_passing([5, 10], [21, 1], 20, allowed=0.1),
+        ["failures holds 21.0", "trials = 20"],
+    ),
+    "half a failure": (lambda: intervals.least_passing([5, 10], [1.5, 1], 20, allowed=0.1), ["failures holds 1.5"]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_arguments_of_factors_and_counts_are_checked(name):
+    assert_one_line(*REFUSED[name])
+
+
+def test_a_list_is_as_good_as_an_array_in_a_ratio_of_means():
+    first, second = [2.0, 2.2, 1.8, 2.1, 1.9, 2.0], [1.0, 1.1, 0.9, 1.2, 1.0, 0.8]
+    assert intervals.mean_ratio(first, second) == intervals.mean_ratio(np.array(first), np.array(second))
+
+
+def test_a_widened_level_that_rounds_to_one_has_the_whole_line():
+    values = np.random.default_rng(0).normal(size=60)
+    options = {"vectorized": True, "widened": True, "confidence": 1 - 2e-16}
+    assert intervals.bootstrap_interval(np.mean, [values], **options) == (-np.inf, np.inf)

@@ -198,3 +198,11 @@ def test_a_notebook_and_a_file_count_diverged_trials(diverged, tmp_path):
     heading, *lines = diverged.to_csv(tmp_path / "t")[0].read_text().splitlines()
     place = heading.split(",").index("status")
     assert [line.split(",")[place] for line in lines] == ["DIVERGED"] * 2 + ["COMPLETED"] * 8
+
+
+def test_the_index_of_a_dataset_has_one_number_or_text_in_each_row():
+    pytest.importorskip("xarray")
+    table = lf.Table([{"n": n, "error": np.ones(3) * n} for n in (1, 2)])
+    assert_one_line(lambda: table.to_xarray("error"), ["column 'error' contains arrays"], KeyError)
+    some = table + lf.Table([{"error": np.ones(3)}])
+    assert_one_line(lambda: some.to_xarray("n"), ["some rows have no column 'n'"])

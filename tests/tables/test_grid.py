@@ -139,3 +139,23 @@ def test_a_field_that_only_names_its_cell_has_a_column_if_it_is_set():
     names = [name for name, _ in fields_of(RUN)]
     assert not {"name", "method"} & {*names}
     assert dict(fields_of(replace(RUN, name="mine")))["method"] == "mine"
+
+
+TWICE = [
+    {"trials, trials": [(1, 2)]},
+    {"trials": [1, 2], "n_rounds, trials": [(3, 4)]},
+    {"n_rounds": [1], " n_rounds ": [2]},
+    {"problem.dim": [9], "problem.dim,trials": [(10, 3)]},
+]
+
+
+@pytest.mark.parametrize("axes", TWICE)
+def test_a_field_is_named_in_one_axis(axes):
+    assert_one_line(lambda: lf.grid(RUN, **axes), ["name the field", "twice"])
+
+
+def test_tied_values_may_be_the_rows_of_an_array():
+    axis = [[5, 2], [7, 3]]
+    cells = lf.grid(RUN, **{"n_rounds, trials": np.array(axis)})
+    assert cells == lf.grid(RUN, **{"n_rounds, trials": axis})
+    assert_one_line(lambda: lf.grid(RUN, **{"n_rounds, trials": np.ones((2, 3))}), ["names 2 fields"])

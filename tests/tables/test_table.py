@@ -3,6 +3,7 @@
 import copy
 import enum
 import pickle
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -256,3 +257,31 @@ def test_rows_of_a_joined_table_are_its_own():
     joined = lf.Table.joined([table, table])
     joined.rows[0]["n"] = 2
     assert (table["n"], joined["n"].tolist()) == (1, [2, 1])
+
+
+def test_any_iterable_but_a_text_has_several_values():
+    table = lf.Table([{"n": n, "rule": rule} for n in (1, 2, 3) for rule in ("a", "b")])
+    for allowed in (
+        {1: "x", 3: "y"}.keys(),
+        deque([1, 3]),
+        (n for n in (1, 3)),
+        {1, 3},
+        np.array([1, 3]),
+        range(1, 4, 2),
+    ):
+        assert table.select(n=allowed)["n"].tolist() == [1, 1, 3, 3]
+    pandas = pytest.importorskip("pandas")
+    assert table.select(n=pandas.Series([1, 3]))["n"].tolist() == [1, 1, 3, 3]
+    assert len(table.select(rule="a")) == 3
+
+
+def test_axes_are_those_of_the_first_array():
+    rows = [{"n": 1}, {"n": 2, "error": np.ones(3)}, {"n": 3, "error": lf.LabeledArray([[1.0, 2.0]], round=[0, 1])}]
+    assert lf.Table(rows).axes("error") == ("trial",)
+    assert lf.Table(rows[::-1]).axes("error") == ("trial", "round")
+    assert lf.Table(rows).axes("n") == ()
+
+
+def test_a_summary_needs_numbers():
+    table = lf.Table([{"n": n, "status": np.array(["COMPLETED", "DIVERGED"])} for n in (1, 2)])
+    assert_one_line(lambda: table.summarize("status", rows="n"), ["metric = 'status'", "must have numbers"])

@@ -41,6 +41,16 @@ def test_the_gradient_at_exact_heads_by_loops(k):
         assert found.gradient[trial] == pytest.approx(np.linalg.norm(G) / size, rel=1e-9)
 
 
+def test_a_diverged_trial_is_nan_and_leaves_the_others():
+    X, y, B = ragged()
+    data, spoiled = lf.GivenSamples(X, y), B.copy()
+    spoiled[0, 0, 0] = np.nan
+    for one, found in zip(lf.theory.at_exact_heads(data, B), lf.theory.at_exact_heads(data, spoiled), strict=True):
+        assert np.isnan(found[0]).all()
+        np.testing.assert_array_equal(found[1], one[1])
+    assert np.isnan(lf.theory.at_exact_heads(data, spoiled[:1]).risk).all()
+
+
 def test_heads_that_are_not_unique_are_refused():
     X, y, B = ragged(trials=1, k=5)
     with pytest.raises(ValueError, match="B has 5 columns, but a client has only 4 samples"):

@@ -101,6 +101,20 @@ def test_the_mean_over_participants_has_the_same_cycle(world):
     assert off.max() > 4
 
 
+def test_a_step_within_rounding_error_has_no_cycle_and_a_small_one_has(world):
+    A, b = world.data().normal_equations()
+    for step in (1e-17, 1e-15):
+        with pytest.raises(ValueError, match=rf"step_size = {step} is too small"):
+            lf.theory.fedrolex_cycle(A, b, model_share=0.5, step_size=step)
+    small, rate = lf.theory.fedrolex_cycle(A, b, model_share=0.5, step_size=1e-9)
+    nearly, _ = lf.theory.fedrolex_cycle(A, b, model_share=0.5, step_size=1e-7)
+    assert rate < 1
+    np.testing.assert_allclose(small, nearly, rtol=0, atol=1e-5)
+    one = lf.predict(lf.FedRolex(model_share=0.5, step_size=1e-17), world.problem(), data=world.data(), n_rounds=2)
+    for name in ("floor", "rate"):
+        assert_one_line(lambda name=name: getattr(one, name), ["step_size = 1e-17", "too small"], lf.NoPredictionError)
+
+
 def test_mistakes_are_one_line(world):
     A, b = world.data().normal_equations()
     cycle = lf.theory.fedrolex_cycle

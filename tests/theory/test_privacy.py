@@ -71,8 +71,8 @@ def test_an_accountant_agrees(epsilon, delta, rounds):
     ("call", "words"),
     [
         (lambda: gaussian_mechanism_noise(-1.0, 0.1, sensitivity=1.0), ["epsilon = -1.0"]),
-        (lambda: gaussian_mechanism_noise(1.0, 1.0, sensitivity=1.0), ["delta = 1", "below 1"]),
-        (lambda: gaussian_mechanism_noise(1.0, 0.0, sensitivity=1.0), ["delta = 0.0"]),
+        (lambda: gaussian_mechanism_noise(1.0, 1.0, sensitivity=1.0), ["delta = 1.0", "inside (0, 1)"]),
+        (lambda: gaussian_mechanism_noise(1.0, 0.0, sensitivity=1.0), ["delta = 0.0", "inside (0, 1)"]),
         (lambda: gaussian_mechanism_noise(1.0, 0.1, sensitivity=0.0), ["sensitivity = 0.0"]),
         (lambda: gaussian_mechanism_noise(1.0, 0.1, sensitivity=1.0, n_rounds=0), ["n_rounds = 0"]),
     ],

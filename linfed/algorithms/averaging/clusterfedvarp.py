@@ -26,6 +26,8 @@ def checked_clusters(name: str, value: Any) -> int | tuple[int, ...]:
     if not is_several(value):
         return check_integer(name, value)
     numbers = tuple(check_integer(f"{name}[{i}]", number, minimum=0) for i, number in enumerate(value))
+    if not numbers:
+        raise ValueError(f"{name} = {short_repr(value)} must have one number for each client")
     if sorted(set(numbers)) != list(range(len(set(numbers)))):
         raise ValueError(f"{name} = {short_repr(value)} must number the clusters 0, 1, ... without gaps")
     return numbers

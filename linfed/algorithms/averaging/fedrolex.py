@@ -13,7 +13,7 @@ from linfed._values import check_fields, one_of
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.parts.base import Communication, State
 from linfed.algorithms.parts.models import LinearModel, client_weights, weighted_mean
-from linfed.checks import check_number, is_several
+from linfed.checks import check_number, is_several, short_repr
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 
@@ -25,7 +25,10 @@ def checked_shares(name: str, value: Any) -> float | tuple[float, ...]:
     """Return valid shares of the model in (0, 1], one float or a tuple with one per client, or raise."""
     if not is_several(value):
         return check_number(name, value, positive=True, maximum=1.0)
-    return tuple(check_number(f"{name}[{i}]", one, positive=True, maximum=1.0) for i, one in enumerate(value))
+    shares = tuple(check_number(f"{name}[{i}]", one, positive=True, maximum=1.0) for i, one in enumerate(value))
+    if not shares:
+        raise ValueError(f"{name} = {short_repr(value)} must have one share for each client")
+    return shares
 
 
 def window_sizes(shares: Array, width: int) -> Array:

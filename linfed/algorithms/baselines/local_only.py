@@ -36,7 +36,8 @@ class LocalOnly(Algorithm):
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also for classification without a step size.
+        If a value is out of range, or `local_steps` is given without `step_size`; in `simulate` also for classification
+        without a step size.
 
     Notes
     -----
@@ -73,6 +74,8 @@ class LocalOnly(Algorithm):
 
     def __post_init__(self) -> None:
         check_fields(self, ridge=non_negative, step_size=optional(positive), local_steps=check_integer)
+        if self.step_size is None and self.local_steps != 1:
+            raise ValueError(f"local_steps = {self.local_steps} requires step_size=: without it the fits are exact")
 
     def check_loss(self, classes: int) -> None:
         """Raise for classification without a step size: least squares supports only regression."""

@@ -24,13 +24,13 @@ OUT_OF_ITERATIONS = 1
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class MinimiserState(State):
+class MinimizerState(State):
     """State with ``unfinished`` (trials, 1, 1): 1 if the iterations of the last round ended before the tolerance."""
 
     unfinished: Array
 
 
-class Minimiser(Algorithm):
+class Minimizer(Algorithm):
     """Base class of algorithms whose rounds end at a tolerance or at a largest number of iterations."""
 
     def unfinished(self, state: State) -> Mask | None:
@@ -39,7 +39,7 @@ class Minimiser(Algorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NuclearNorm(Minimiser):
+class NuclearNorm(Minimizer):
     r"""All clients' predictors jointly, with a nuclear-norm penalty: a convex relaxation of a shared representation.
 
     Parameters
@@ -47,7 +47,7 @@ class NuclearNorm(Minimiser):
     penalty : float, optional
         Weight > 0 of the penalty; by default ``noise_std (sqrt n + sqrt d)/(n sqrt m)``.
     noise_std : float
-        Noise level > 0 in the default penalty.
+        Noise level > 0 in the default penalty, which a given penalty replaces.
     rank : int, optional
         If given, B has the k leading right singular vectors of Theta, and heads are fitted exactly on the same samples.
         By default clients predict with the rows of Theta.
@@ -61,7 +61,8 @@ class NuclearNorm(Minimiser):
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also for classification, or if the rank exceeds d.
+        If a value is out of range, or `noise_std` is given with `penalty`; in `simulate` also for classification, or if
+        the rank exceeds d.
 
     Notes
     -----
@@ -114,6 +115,10 @@ class NuclearNorm(Minimiser):
             tolerance=positive,
             weights=one_of("uniform", "samples"),
         )
+        if self.penalty is not None and self.noise_std != type(self).noise_std:
+            raise ValueError(
+                f"noise_std = {self.noise_std:g} requires penalty = None: it is only in the default penalty"
+            )
 
     @property
     def learned_rank(self) -> int:
@@ -124,9 +129,9 @@ class NuclearNorm(Minimiser):
         """Return all predictors at 0, or a random B and all heads at 0."""
         unfinished = np.zeros((start.trials, 1, 1))
         if self.rank is None:
-            return MinimiserState(S=start.zeros(start.n_clients, start.dim), unfinished=unfinished)
+            return MinimizerState(S=start.zeros(start.n_clients, start.dim), unfinished=unfinished)
         W = start.zeros(start.n_clients, self.rank)
-        return MinimiserState(B=start.representation("random", self.rank), W=W, unfinished=unfinished)
+        return MinimizerState(B=start.representation("random", self.rank), W=W, unfinished=unfinished)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with the participants' predictors."""
@@ -192,7 +197,7 @@ class NuclearNorm(Minimiser):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BurerMonteiro(Minimiser):
+class BurerMonteiro(Minimizer):
     r"""Joint minimisation of the clients' mean loss over B and all heads, by L-BFGS.
 
     Parameters
@@ -271,7 +276,7 @@ class BurerMonteiro(Minimiser):
         """Return B from `init` and all heads at 0."""
         B = start.representation(self.init, self.rank)
         W = start.zeros(start.n_clients, self.rank)
-        return MinimiserState(B=B, W=W, unfinished=np.zeros((start.trials, 1, 1)))
+        return MinimizerState(B=B, W=W, unfinished=np.zeros((start.trials, 1, 1)))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with the minimiser that L-BFGS finds from B, trial by trial."""

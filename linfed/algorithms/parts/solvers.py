@@ -64,7 +64,7 @@ class GradientSteps(Solver):
     Raises
     ------
     ValueError
-        If a value is out of range, or `order` is unknown.
+        If a value is out of range, `order` is unknown, or `shortcut_step_size` is given with ``shortcut_steps=0``.
 
     Notes
     -----
@@ -105,6 +105,11 @@ class GradientSteps(Solver):
             shortcut_step_size=optional(positive),
             order=one_of("jacobi", "gauss-seidel"),
         )
+        if not self.shortcut_steps and self.shortcut_step_size is not None:
+            raise ValueError(
+                f"shortcut_step_size = {self.shortcut_step_size:g} requires shortcut_steps above 0: without them the "
+                "shortcut does not change"
+            )
 
     def solve(
         self, batch: Batch, B: Array, W: Array, S: Array, *, ridge: float, step_size: float, scales: tuple[float, float]

@@ -13,7 +13,7 @@ from linfed.algorithms.parts.base import Communication, InitContext, State
 from linfed.algorithms.parts.models import LinearModel, flat
 from linfed.algorithms.parts.step_size import checked_rounds, largest_value
 from linfed.algorithms.personal.base import PersonalModels
-from linfed.checks import check_number, short_repr
+from linfed.checks import check_inside, short_repr
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 
@@ -79,7 +79,7 @@ class L2GD(PersonalModels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, penalty=positive, mean_probability=_check_probability, coins=_check_coins)
+        check_fields(self, penalty=positive, mean_probability=check_inside, coins=_check_coins)
         if not callable(self.step_size):
             pull = largest_value(self.step_size, "step_size") * self.penalty / self.mean_probability
             if pull > 1.0:
@@ -117,13 +117,6 @@ class L2GD(PersonalModels):
         """Return the expected floats of the mean (down) and of the client's model (up)."""
         size = self.mean_probability * (1.0 - self.mean_probability) * LinearModel(dim, 0, classes).size
         return Communication(size, size)
-
-
-def _check_probability(name: str, value: Any) -> float:
-    number = check_number(name, value, positive=True, minimum=0.0, maximum=1.0)
-    if number == 1.0:
-        raise ValueError(f"{name} = {value} must be below 1: otherwise no step improves the losses")
-    return number
 
 
 def _check_coins(name: str, value: Any) -> tuple[bool, ...] | None:

@@ -44,7 +44,8 @@ class PFedMe(PersonalModels):
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also for classification with ``inner_steps=None``.
+        If a value is out of range, or `inner_step_size` is given with ``inner_steps=None``; in `simulate` also for
+        classification with ``inner_steps=None``.
 
     Notes
     -----
@@ -99,6 +100,10 @@ class PFedMe(PersonalModels):
             inner_step_size=optional(positive),
             server_mix=positive,
         )
+        if self.inner_steps is None and self.inner_step_size is not None:
+            raise ValueError(
+                f"inner_step_size = {self.inner_step_size:g} requires inner_steps=: without it they are exact"
+            )
 
     def check_loss(self, classes: int) -> None:
         """Raise for classification with exact inner steps, which support only regression."""

@@ -25,19 +25,11 @@ from linfed.algorithms.parts.step_size import (
     value_at,
     values_of_rounds,
 )
-from linfed.checks import check_bool, check_integer, check_number
+from linfed.checks import check_bool, check_inside, check_integer
 from linfed.data.batch import Batch
 from linfed.data.rows import factor_floats
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import TrialRandom
-
-
-def _inside(name: str, value: object) -> float:
-    """Return `value` as a float in the open interval (0, 1)."""
-    number = check_number(name, value)
-    if not 0.0 < number < 1.0:
-        raise ValueError(f"{name} = {value} must be inside (0, 1); omit it for the plain sum")
-    return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +125,7 @@ class FedRepShortcut(Scheduled):
             init=converted(as_initial),
             solver=instance(Solver, "lf.GradientSteps(...) or lf.ClosedForm(order=...)"),
             representation_steps=check_integer,
-            mixing=optional(_inside),
+            mixing=optional(check_inside),
             ridge=checked_ridge,
             refit=check_bool,
         )

@@ -28,16 +28,30 @@ from linfed.theory.drawn_clients import set_share
 ORTHONORMAL_TOLERANCE = 1e-9
 """Tolerance for orthonormal columns, for each entry of their Gram matrix."""
 
+FEW_DIGITS = 50.0
+"""The same in units of the rounding error, for numbers of fewer digits than double precision."""
 
-def is_orthonormal(basis: Array) -> bool:
+
+def is_orthonormal(basis: Array, tolerance: float = ORTHONORMAL_TOLERANCE) -> bool:
     """Return whether the columns of every basis (.., d, k) are orthonormal."""
-    return bool(np.abs(basis.mT @ basis - np.eye(basis.shape[-1])).max() <= ORTHONORMAL_TOLERANCE)
+    return bool(np.abs(basis.mT @ basis - np.eye(basis.shape[-1])).max() <= tolerance)
 
 
-def check_orthonormal(name: str, basis: Array) -> None:
-    """Raise unless the columns of every basis (.., d, k) are orthonormal."""
-    if not is_orthonormal(basis):
+def check_orthonormal(name: str, basis: Array, given: object) -> None:
+    """Raise unless the columns of every basis (.., d, k) are orthonormal, in the precision of the `given` array."""
+    kind = np.asarray(given).dtype
+    rounding = FEW_DIGITS * float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
+    if not is_orthonormal(basis, max(ORTHONORMAL_TOLERANCE, rounding)):
         raise ValueError(f"{name} of shape {basis.shape} must have orthonormal columns")
+
+
+def check_independent(name: str, B: Array) -> Array:
+    """Return columns of every B (.., d, k) divided by their largest entry; raise if they are linearly dependent."""
+    largest = np.abs(B).max(axis=-2, keepdims=True)
+    scaled = B / np.where(largest > 0, largest, 1.0)  # a column's length does not matter
+    if (lowest := np.linalg.matrix_rank(scaled).min(initial=B.shape[-1])) < B.shape[-1]:
+        raise ValueError(f"{name} of shape {B.shape} must have linearly independent columns, but has rank {lowest}")
+    return scaled
 
 
 def checked_sizes(
@@ -262,7 +276,7 @@ def start_bases(
     for name, value, shape in zip(names, (B0, truth), shapes, strict=True):
         basis = check_array(name, value, [("d", "k"), ("trials", "d", "k")])
         check_shape(name, basis, (*basis.shape[:-2], *shape), f"(d, {'k' if shape == shapes[0] else 'r'})")
-        check_orthonormal(name, basis)
+        check_orthonormal(name, basis, value)
         bases.append(basis)
     trial_count(" and ".join(names), *bases)
     N = bases[1].mT @ bases[0]

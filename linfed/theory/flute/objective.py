@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.checks import check_integer, check_number, check_numbers, check_square
+from linfed.checks import check_broadcast, check_integer, check_number, check_numbers, check_square
 
 
 def flute_relative_gradient(
@@ -75,6 +75,7 @@ def flute_relative_gradient(
         own = array.shape[-len(shape) :]
         if own != shape:
             raise ValueError(f"{name} has shape {array.shape}, but must end with {shape} for b of shape {b.shape}")
+    check_broadcast({"B": B[..., 0, 0], "W": W[..., 0, 0], "A": A[..., 0, 0, 0], "b": b[..., 0, 0]})
     with np.errstate(over="ignore", invalid="ignore"):
         g = (A @ (W @ B.mT)[..., None])[..., 0] - b
         grow, shrink = 2.0 * step_ratio * gamma1, 4.0 * step_ratio * gamma2

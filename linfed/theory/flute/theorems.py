@@ -13,6 +13,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.checks import (
     check_choice,
+    check_finite,
     check_integer,
     check_number,
     check_numbers,
@@ -41,7 +42,7 @@ def flute_gap(spectrum: npt.ArrayLike, rank: int) -> Array:
     Raises
     ------
     ValueError
-        If the rank is not from 1 to r, or if the singular values are negative or not in descending order.
+        If the rank is not from 1 to r, or if the singular values are negative, not finite or not in descending order.
 
     References
     ----------
@@ -82,7 +83,7 @@ def flute_step_limit(spectrum: npt.ArrayLike, rank: int, *, constant: str = "app
     Raises
     ------
     ValueError
-        If the constant is unknown, or the rank is not from 1 to r.
+        If the constant is unknown, if all singular values are 0, or as in `flute_gap`.
 
     Notes
     -----
@@ -102,7 +103,7 @@ def flute_step_limit(spectrum: npt.ArrayLike, rank: int, *, constant: str = "app
     [0.000514, 0.00065]
     """
     divisor = STEP_CONSTANTS[check_choice("constant", constant, STEP_CONSTANTS)]
-    values = check_numbers("spectrum", spectrum, axes=1)
+    values = _with_scale(spectrum)
     return np.asarray(flute_gap(values, rank) ** 2 / (divisor * values[..., 0] ** 3))
 
 
@@ -183,7 +184,7 @@ def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Ar
     >>> lf.theory.flute_local_rate(spectrum, 2, step_size=0.05).round(5).item()
     0.95
     """
-    values = check_numbers("spectrum", spectrum, axes=1)
+    values = _descending(spectrum)
     step_size = check_number("step_size", step_size, positive=True)
     slow, fast = 1.0 - step_size * flute_gap(values, rank) / 2.0, np.abs(1.0 - 2.0 * step_size * values[..., 0])
     return np.asarray(np.maximum(slow, fast))
@@ -206,15 +207,15 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     Returns
     -------
     ndarray (..., R)
-        ``lambda_1^2 sqrt(k) / (eta Delta^2 sqrt(n)) (1 - eta Delta / 16)^t``. The theorem does not specify its
-        constant. The proof gives ``4 * 400`` (its C is 400, and ``lambda_1' = 2 lambda_1`` squared) with t counted
-        from the entry into the region R. Counted from round 0, the constant is larger by the factor
-        ``(1 - eta Delta / 16)^(-T_R)``.
+        ``lambda_1^2 sqrt(k) / (eta Delta^2 sqrt(n)) (1 - eta Delta / 16)^t``. A factor that would be negative, because
+        the step size is too large, is replaced by 0. The theorem does not specify its constant. The proof gives
+        ``4 * 400`` (its C is 400, and ``lambda_1' = 2 lambda_1`` squared) with t counted from the entry into the region
+        R. Counted from round 0, the constant is larger by the factor ``(1 - eta Delta / 16)^(-T_R)``.
 
     Raises
     ------
     ValueError
-        If the rank is not from 1 to r, or a value is out of range.
+        If all singular values are 0, if a value is out of range, or as in `flute_gap`.
 
     References
     ----------
@@ -227,14 +228,13 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     >>> lf.theory.flute_bound(spectrum, 2, step_size=0.05, n_clients=100, rounds=[0, 1000]).round(4)
     array([6.364, 0.012])
     """
-    values = check_numbers("spectrum", spectrum, axes=1)
+    values = _with_scale(spectrum)
     n, gap = check_integer("n_clients", n_clients), flute_gap(values, rank)
     step_size = check_number("step_size", step_size, positive=True)
     with np.errstate(divide="ignore"):  # the bound is infinite without a gap
         scale = values[..., 0] ** 2 * np.sqrt(rank / n) / (step_size * gap**2)
-    return np.asarray(
-        scale[..., None] * flute_rate(values, rank, step_size)[..., None] ** check_times("rounds", rounds)
-    )
+    factor = np.maximum(0.0, flute_rate(values, rank, step_size))
+    return np.asarray(scale[..., None] * factor[..., None] ** check_times("rounds", rounds))
 
 
 def flute_start_bound(alpha: float, rank: int, *, n_clients: int, dim: int, failure: float = 0.05) -> float:
@@ -318,8 +318,17 @@ def flute_covered_rounds(spectrum: npt.ArrayLike, rank: int, step_size: float, n
 
 
 def _descending(spectrum: npt.ArrayLike) -> Array:
-    """Return singular values as an array; raise if they are negative or not in descending order."""
+    """Return singular values as an array; raise if they are not finite, negative or not in descending order."""
     values = check_numbers("spectrum", spectrum, axes=1)
+    check_finite("spectrum", values)
     if (np.diff(values, axis=-1) > 0).any() or (values < 0).any():
         raise ValueError(f"spectrum = {short_repr(spectrum)} must be singular values in descending order, at least 0")
+    return values
+
+
+def _with_scale(spectrum: npt.ArrayLike) -> Array:
+    """Return singular values as `_descending` does; raise if all are 0."""
+    values = _descending(spectrum)
+    if not values[..., 0].all():
+        raise ValueError(f"spectrum = {short_repr(spectrum)} must have a largest singular value above 0")
     return values

@@ -12,7 +12,7 @@ from linfed._types import Array, Mask
 from linfed.algorithms.parts.base import State
 from linfed.algorithms.parts.step_size import one_step
 from linfed.algorithms.representation.flute import FLUTE
-from linfed.checks import check_integer
+from linfed.checks import check_bool, check_instance, check_integer, short_repr
 from linfed.numerics.linalg import singular_values, spectral_norm
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
@@ -123,6 +123,8 @@ def flute_trace(
 
     Raises
     ------
+    TypeError
+        If `algorithm` is not `FLUTE`, or `truth` is not a ground truth.
     ValueError
         If the algorithm has other weights or step sizes than the theorems, if participation is partial, if the ground
         truth is from other trials, or if the covariance of x is not the identity.
@@ -141,12 +143,14 @@ def flute_trace(
     >>> trace.rounds, bool((trace.identity[:, 1:] < 1e-10).all())
     (array([ 0, 10, 20]), True)
     """
-    setting = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio, algorithm.gradient_factor)
-    if setting != (0.25, 0.125, 1.0, 1):
+    check_instance("algorithm", algorithm, FLUTE, "lf.FLUTE(...)")
+    setting = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio, algorithm.gradient_factor, algorithm.weights)
+    if setting != (0.25, 0.125, 1.0, 1, "uniform"):
         raise ValueError(
-            f"algorithm = {algorithm!r} must have gamma1 = 1/4, gamma2 = 1/8, equal step sizes and gradient_factor "
-            "= 1 for the theorems"
+            f"algorithm = {short_repr(algorithm)} must have gamma1 = 1/4, gamma2 = 1/8, equal step sizes, "
+            "gradient_factor = 1 and weights = 'uniform' for the theorems"
         )
+    identity = check_bool("identity", identity)
     step_size = one_step(algorithm.step_size, "the theorems require")
     check_covariance(truth, "the recursion and its region require")
     every, k = check_integer("every", every), algorithm.rank

@@ -10,6 +10,7 @@ from linfed.numerics.linalg import orthonormalize, qr_positive, span_distance
 from linfed.problems import Truth
 from linfed.statistics.findings import Hypothesis
 from linfed.theory._assumptions import check_gaussian, check_isotropic
+from linfed.theory.fedrep.arguments import check_orthonormal
 
 
 def top_subspace_distance(truth: Truth, rank: int) -> Array:
@@ -135,8 +136,9 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
     Raises
     ------
     ValueError
-        If there are fewer than k + 2 samples, if the shape of B does not match, or if x is not standard Gaussian.
-        Another covariance, or random signs instead of Gaussians, would change the mean by an amount of its own size.
+        If there are fewer than k + 2 samples, if the shape of B does not match or its columns are not orthonormal, or
+        if x is not standard Gaussian. Another covariance, or random signs instead of Gaussians, would change the mean
+        by an amount of its own size.
 
     Notes
     -----
@@ -163,12 +165,13 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
     (1, 8, 2)
     """
     check_gaussian(truth, "the mean of the gradient requires")
-    B = check_array("B", B, [("trials", "d", "k")])
+    given, B = B, check_array("B", B, [("trials", "d", "k")])
     (trials, d, k), n_samples = B.shape, check_integer("n_samples", n_samples)
     if n_samples < k + 2:
         raise ValueError(f"n_samples = {n_samples} must be at least k + 2 = {k + 2}")
     phi = truth.dense()
     if (trials, d) != (len(phi), phi.shape[-1]):
         raise ValueError(f"B has shape {B.shape}; it must be ({len(phi)}, {phi.shape[-1]}, k) for this truth")
+    check_orthonormal("B", B, given)
     moment = phi.mT @ (phi @ B) / phi.shape[1]
     return (k + 1.0) / n_samples * (moment - B @ (B.mT @ moment))

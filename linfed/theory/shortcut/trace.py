@@ -11,10 +11,11 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed.algorithms.parts.solvers import ClosedForm
 from linfed.algorithms.representation.shortcut import FedRepShortcut
-from linfed.checks import check_integer
+from linfed.checks import check_bool, check_instance, check_integer
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
 from linfed.statistics.findings import Finding, judge_identity
+from linfed.theory._assumptions import check_truth
 from linfed.theory.shortcut.bound import ShortcutRound
 from linfed.theory.shortcut.identities import IDENTITY_TOLERANCE
 
@@ -101,6 +102,8 @@ def shortcut_trace(
 
     Raises
     ------
+    TypeError
+        If `algorithm` is not `FedRepShortcut`, or `truth` is not a ground truth.
     ValueError
         If the algorithm refits, if it has another solver than `equations` requires, if no round is recorded, or as in
         `ShortcutRound.of`.
@@ -119,8 +122,11 @@ def shortcut_trace(
     >>> trace.bound.shape, bool((trace.distance <= trace.bound).all())
     ((1, 5), True)
     """
+    check_instance("algorithm", algorithm, FedRepShortcut, "lf.FedRepShortcut(...)")
+    check_truth(truth)
     if algorithm.refit:
         raise ValueError("algorithm has refit = True, so its last round does not change B; use refit = False")
+    equations = check_bool("equations", equations)
     if equations and algorithm.solver != ClosedForm():
         raise ValueError(
             "equations = True requires solver = ClosedForm(), in order 'jacobi', but the algorithm has "

@@ -113,7 +113,7 @@ def test_other_weights_and_steps_break_the_recursion_and_are_refused(shape, name
     truth = problem.truth(1, range(1))
     assert gap_of_sides(rounds_of(algorithm, problem, **run), truth, 0.02) > 1e-6
     assert min(gaps(rounds_of(algorithm, problem, **run), theory.ThetaCoordinates.of(truth))) > 1e-6
-    words = ["equal step sizes and gradient_factor = 1 for the theorems"]
+    words = ["equal step sizes, gradient_factor = 1 and weights = 'uniform' for the theorems"]
     assert_one_line(lambda: theory.flute_trace(lf.iterate(algorithm, problem, **run), algorithm, truth), words)
 
 

@@ -41,6 +41,13 @@ def test_the_initial_product_stays_below_its_bound(n, d, k, failure):
     assert largest.max() > 0.3 * bound
 
 
+def test_a_bound_of_a_step_that_is_too_large_is_0_and_not_negative():
+    """The factor 1 - eta Delta / 16 would be -1.5; rounds need not be integers."""
+    assert lf.theory.flute_rate([4.0, 0.0], 1, 5.0) == -1.5
+    scale = 4.0**2 / (5.0 * 8.0**2 * 7**0.5)
+    np.testing.assert_allclose(lf.theory.flute_bound([4.0, 0.0], 1, 5.0, 7, [0, 0.5, 1]), [scale, 0.0, 0.0])
+
+
 def test_without_a_gap_the_bound_is_infinite_and_a_rate_of_0_covers_all_rounds():
     np.testing.assert_array_equal(lf.theory.flute_bound([1.0, 1.0], 1, 0.01, 7, [0, 5]), [np.inf, np.inf])
     assert lf.theory.flute_rate([2.0, 0.0], 1, 4.0) == 0.0

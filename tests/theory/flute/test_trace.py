@@ -106,6 +106,17 @@ def test_a_trace_records_the_states_it_sees(shape):
         theory.flute_trace(iter([]), algorithm, truth)
 
 
+def test_a_trace_refuses_weights_that_differ():
+    """The recursion, which is that of equal weights, is wrong for them."""
+    problem, algorithm = made("n < d", noise_std=0.3), lf.FLUTE(rank=2, step_size=0.02, weights="samples")
+    data = lf.FixedSamples(30).draw(problem)
+    counts = (10, 30, 20, 5, 30)
+    unequal = lf.GivenSamples(*([each[0, i, :m] for i, m in enumerate(counts)] for each in (data.X, data.y)))
+    steps = lf.iterate(algorithm, problem, data=unequal, n_rounds=2)
+    with pytest.raises(ValueError, match=r"algorithm = FLUTE\(.*weights = 'uniform' for the theorems"):
+        theory.flute_trace(steps, algorithm, problem.truth(0, range(1)))
+
+
 def test_a_trace_needs_the_initial_state_all_clients_and_its_own_trials():
     problem, algorithm = made("n < d", noise_std=0.3), lf.FLUTE(rank=2, step_size=0.02)
     run = {"data": lf.FixedSamples(30), "n_rounds": 2, "trials": 2}

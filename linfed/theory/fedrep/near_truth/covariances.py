@@ -22,6 +22,7 @@ from linfed.numerics.linalg import distance_from, orthonormalize, qr_positive
 from linfed.problems import Truth
 from linfed.problems.designs import Design, is_gaussian
 from linfed.theory._assumptions import check_truth
+from linfed.theory.fedrep.arguments import check_independent
 
 SMALLEST = 1e-12
 """Ratio of the smallest to the largest eigenvalue of the heads' Gram matrix below which the smallest counts as 0."""
@@ -70,8 +71,8 @@ def mean_gradient(
     Raises
     ------
     ValueError
-        If x is not Gaussian, sizes do not match, the clients' noise levels differ, or there are too few samples: for
-        ``"own"`` also below d + 2.
+        If x is not Gaussian, sizes do not match, the columns of B are linearly dependent, the clients' noise levels
+        differ, or there are too few samples: for ``"own"`` also below d + 2.
 
     Notes
     -----
@@ -108,6 +109,7 @@ def mean_gradient(
     covariances = _dense(truth.design, d)
     basis = check_array("B", B, [("d", "k"), ("trials", "d", "k")])
     check_shape("B", basis, (*((trials,) if basis.ndim == 3 else ()), d, basis.shape[-1]), f"of d = {d} as truth has")
+    check_independent("B", basis)
     k, sigma2 = basis.shape[-1], check_noise_std(truth.noise_std) ** 2
     m = _heads_samples(truth, (d, k), {"n_samples": n_samples, "disjoint_samples": disjoint_samples, "whiten": whiten})
     each = (basis if basis.ndim == 3 else basis[None])[:, None]  # (trials, 1, d, k)

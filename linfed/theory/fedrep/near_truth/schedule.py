@@ -13,9 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.checks import check_integer, check_noise_std, check_number
+from linfed.checks import check_inside, check_integer, check_noise_std, check_number
 from linfed.theory.drawn_clients import set_share
 from linfed.theory.fedrep.arguments import Clients, checked_isotropic_sizes, checked_steps
+
+SMALLEST = 1e-150
+"""Smallest initial sine, whose square does not underflow."""
 
 
 def best_step_schedule(
@@ -47,7 +50,7 @@ def best_step_schedule(
     n_rounds : int
         Number of rounds T >= 1.
     delta : float
-        Root mean square sine of the initial principal angles, inside (0, 1).
+        Root mean square sine of the initial principal angles, inside (0, 1) and at least 1e-150.
     participants : int, optional
         Number of participants p <= n in a round; all clients by default.
     weights : array_like (n,), optional
@@ -247,9 +250,8 @@ def schedule_asymptote(
 
 def _start(delta: float) -> float:
     """Check delta and return the initial squared sine."""
-    delta = check_number("delta", delta)
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta = {delta} must lie inside (0, 1)")
+    delta = check_inside("delta", delta)
+    delta = check_number("delta", delta, minimum=SMALLEST)
     return delta * delta
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.checks import (
     check_array,
+    check_broadcast,
     check_integer,
     check_number,
     check_numbers,
@@ -21,6 +22,9 @@ from linfed.numerics.linalg import one_blas_thread
 
 PRINTED, SAME_BATCH = 0.5, 1.0
 """Exponents of the bound, as multiples of T: as printed, and with ``||R^{-1}|| <= 1``."""
+
+SMALLEST, LARGEST = 1e-150, 1e150
+"""Range of positive numbers whose squares neither underflow nor overflow."""
 
 
 def fedrep_bound(
@@ -42,7 +46,7 @@ def fedrep_bound(
     start : array_like (...)
         ``dist(B_0, B*)``, from 0 to 1.
     smallest : array_like (...)
-        sigma_min bar, the smallest singular value of ``W*_p / sqrt(p)`` over the sets of p clients.
+        sigma_min bar >= 0, the smallest singular value of ``W*_p / sqrt(p)`` over the sets of p clients.
     exponent : float
         Multiple of T in the exponent: 1/2 as printed, 1 with ``||R^{-1}|| <= 1`` (see Notes).
 
@@ -55,7 +59,7 @@ def fedrep_bound(
     Raises
     ------
     ValueError
-        If a value is out of range.
+        If a value is out of range, or the shapes of `start` and `smallest` do not match.
 
     Notes
     -----
@@ -80,6 +84,9 @@ def fedrep_bound(
     step_size = check_number("step_size", step_size, positive=True)
     exponent = check_number("exponent", exponent, positive=True)
     first, least, times = _unit("start", start), check_numbers("smallest", smallest), check_times("rounds", rounds)
+    if not ((least >= 0.0) & (least < np.inf)).all():
+        raise ValueError(f"smallest = {short_repr(smallest)} must be finite and at least 0")
+    check_broadcast({"start": first, "smallest": least})
     factor = np.maximum(0.0, 1.0 - step_size * (1.0 - first**2) * least**2 / 2.0)
     return np.asarray(factor[..., None] ** (exponent * times) * first[..., None])
 
@@ -106,7 +113,8 @@ def fedrep_bound_rounds(level: float, *, step_size: float, start: float, smalles
     Raises
     ------
     ValueError
-        If a value is out of range, or if the step is so large that the bound's factor is not positive.
+        If a value is out of range, or if the step is so large that the bound's factor is not positive, or so small that
+        it is 1.
 
     References
     ----------
@@ -120,12 +128,16 @@ def fedrep_bound_rounds(level: float, *, step_size: float, start: float, smalles
     (374.4, 0.01)
     """
     step_size = check_number("step_size", step_size, positive=True)
-    smallest = check_number("smallest", smallest, positive=True)
+    smallest = check_number("smallest", smallest, minimum=SMALLEST, maximum=LARGEST)
     start = check_number("start", start, positive=True)
     level = check_number("level", level, positive=True, maximum=start)
     if start >= 1.0:
         raise ValueError(f"start = {start:g} must be below 1: from there the bound does not fall")
     fall = step_size * (1.0 - start**2) * smallest**2 / 2.0
+    if fall == 0.0:
+        raise ValueError(
+            f"step_size = {step_size:g} with smallest = {smallest:g} is too small: the bound does not fall"
+        )
     if fall >= 1.0:
         raise ValueError(
             f"step_size = {step_size:g} must be below {step_size / fall:g} for start = {start:g} and "
@@ -157,7 +169,7 @@ def fedrep_least_samples(
     Raises
     ------
     ValueError
-        If a value is out of range.
+        If a value is out of range, or the shapes of `condition` and `start` do not match.
 
     Notes
     -----
@@ -178,8 +190,10 @@ def fedrep_least_samples(
     kappa = check_numbers("condition", condition)
     if not (kappa >= 1.0).all():
         raise ValueError(f"condition = {short_repr(condition)} must be at least 1")
+    first = _unit("start", start)
+    check_broadcast({"condition": kappa, "start": first})
     with np.errstate(divide="ignore"):
-        scale = kappa**4 / (1.0 - _unit("start", start) ** 2) ** 2
+        scale = kappa**4 / (1.0 - first**2) ** 2
     return np.asarray(scale * (k**3 * math.log(p) + k**2 * d / p))
 
 
@@ -209,7 +223,7 @@ def fedrep_predicted_samples(
     exponent : float
         Exponent of the bound, as in `fedrep_bound`.
     allowed : float
-        Share of runs in which the bound may fail, above 0 and at most 1/2.
+        Share of runs in which the bound may fail, from 1e-16 to 1/2.
 
     Returns
     -------
@@ -249,9 +263,10 @@ def fedrep_predicted_samples(
     264
     """
     d, k, p = check_integer("dim", dim), check_integer("rank", rank), check_integer("participants", participants)
-    eta, least = check_number("step_size", step_size, positive=True), check_number("smallest", smallest, positive=True)
+    eta = check_number("step_size", step_size, positive=True)
+    least = check_number("smallest", smallest, minimum=SMALLEST, maximum=LARGEST)
     sine = check_number("start", start, positive=True, maximum=1.0)
-    allowed = check_number("allowed", allowed, positive=True, maximum=0.5)
+    allowed = check_number("allowed", allowed, minimum=1e-16, maximum=0.5)
     exponent = check_number("exponent", exponent, positive=True)
     E0, room = 1.0 - sine**2, 1.0 - exponent / 2.0
     if E0 <= 0.0 or room <= 0.0 or 2.0 - exponent * E0 - eta <= 0.0:
@@ -293,7 +308,7 @@ def fedrep_step_limit(largest: npt.ArrayLike) -> Array:
     array([0.25  , 0.0625])
     """
     found = check_numbers("largest", largest)
-    if (found <= 0).any():
+    if not (found > 0).all():
         raise ValueError(f"largest = {short_repr(largest)} must be positive")
     return np.asarray(1.0 / (4.0 * found**2))
 

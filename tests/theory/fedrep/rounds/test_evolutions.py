@@ -66,6 +66,18 @@ def test_trials_are_an_axis_bit_for_bit(law, stacked):
 
 
 @pytest.mark.usefixtures("few_draws")
+@pytest.mark.parametrize("law", [*WITH_TRIALS, "without QR"])
+def test_bases_of_fewer_digits_are_orthonormal(law):
+    """To rounding error, which in single precision is above the tolerance of double precision."""
+    bases = {"B0": basis(12, 3, 1), "B_star": basis(12, 3, 2)}
+    single = {name: array.astype(np.float32) for name, array in bases.items()}
+    for name, array in single.items():
+        assert np.abs(array.T.astype(float) @ array - np.eye(3)).max() > 1e-9, name
+    found, wanted = (evolve(law, delta=None, **given).distance for given in (single, bases))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("few_draws")
 @pytest.mark.parametrize("law", [*WITH_TRIALS, "under-parameterised"])
 def test_a_step_of_each_round(law):
     other = {"head_step_size": 0.4} if law == "gradient heads" else {}

@@ -220,7 +220,7 @@ def as_csv(claims: Iterable[Finding]) -> str:
     writer.writeheader()
     for one in claims:
         row = dataclasses.asdict(one) | {"claimed_range": one.claimed_range, "verdict": one.verdict.value}
-        missing = [name for name in ("estimate", "low", "high") if not np.isfinite(row[name])]
+        missing = [name for name in ("estimate", "low", "high") if np.isnan(row[name])]
         writer.writerow(row | dict.fromkeys(missing))
     return out.getvalue()
 

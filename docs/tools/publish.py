@@ -37,11 +37,9 @@ from docs.tools.paths import COMMITTED, EXPERIMENTS, TOP
 from linfed.errors import UsageError
 from linfed.reproduction.committed import FILE
 from linfed.reproduction.experiments import cells_of, experiment_files, load
-from linfed.reproduction.record import ResultsFolder, RunRecord
+from linfed.reproduction.record import ResultsFolder, RunRecord, read_record
 from linfed.reproduction.run import load_tables, settings_of
 from linfed.system import files
-
-BENCHMARKS = "benchmarks.json"
 
 BITS = 14
 """Number of binary digits to keep after the first one; a number keeps more than 4 decimal digits."""
@@ -176,10 +174,10 @@ def smaller(value: Any, deciles: bool = False, quantile_axis: bool = False) -> A
     """
     shares = np.linspace(0, 1, 11)
     if deciles and isinstance(value, np.ndarray):
-        return smaller(np.quantile(value, shares))
+        return smaller(quantiles_at(shares, value))
     if deciles:
         axes = {"quantile": shares, **value.axes} if quantile_axis else value.axes
-        return smaller(lf.LabeledArray(np.quantile(value.values, shares, axis=0), **axes))
+        return smaller(lf.LabeledArray(quantiles_at(shares, value.values), **axes))
     if isinstance(value, np.ndarray):
         return rounded(value)
     if not isinstance(value, lf.LabeledArray):
@@ -191,17 +189,24 @@ def smaller(value: Any, deciles: bool = False, quantile_axis: bool = False) -> A
     return lf.LabeledArray(rounded(values), **axes)
 
 
+def quantiles_at(shares: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return quantiles over trials (the first axis); where only some trials diverged (NaN), these are infinite."""
+    missing = np.isnan(values)
+    some = missing.any(axis=0) & ~missing.all(axis=0)
+    worst = np.quantile(np.where(missing, np.inf, values), shares, axis=0, method="inverted_cdf")
+    return np.where(some, worst, np.quantile(values, shares, axis=0))
+
+
 def publish(run: ResultsFolder, names: list[str], published: ResultsFolder, *, add: bool = False) -> list[Path]:
     """Write the published files and return their paths.
 
-    Files of earlier publications are removed: all of them, or with `add` only those of the experiments `names`.
+    Earlier files of published experiments are removed, with `add` only for the experiments `names`. Files of no
+    published experiment stay.
     """
     to = published.path
     to.mkdir(parents=True, exist_ok=True)
-    records = published.records() if add else {}
-    kept = {
-        path for name in records.keys() - set(names) for path in to.glob(f"{name}*") if owner(path, records) == name
-    }
+    earlier = {path.stem for path in to.glob("*.json") if read_record(path, with_claims=False)}
+    replaced = {*names} if add else {*names, *earlier}
     written = []
     for name in names:
         record = run.read(name)
@@ -217,7 +222,7 @@ def publish(run: ResultsFolder, names: list[str], published: ResultsFolder, *, a
             if run.table(name, key, ".csv").stat().st_size <= CSV_LIMIT:
                 written.append(Path(shutil.copy(run.table(name, key, ".csv"), to)))
     for path in to.iterdir():
-        if path.is_file() and path not in {*written, *kept} and path.name != BENCHMARKS:
+        if path.is_file() and path not in written and owner(path, {*names, *earlier}) in replaced:
             path.unlink()
     if to == COMMITTED:
         written.append(write_committed(published))
@@ -279,6 +284,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.out is None:
         parser.error("OUT is missing: the folder of a full run")
+    if options.out.resolve() == options.to.resolve():
+        parser.error(f"OUT = {str(options.out)!r} must be another folder than the target, whose tables are reduced")
     folder, runs, missing, damaged = ResultsFolder(options.out), {}, {}, []
     for name in experiment_files(EXPERIMENTS):
         if not folder.record(name).exists():

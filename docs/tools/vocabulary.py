@@ -153,8 +153,9 @@ def benchmark(name: str, sizes: str) -> Mapping[str, Any]:
 
 def duration(milliseconds: float) -> str:
     """Return a time with three digits and its unit: "0.441 ms", "8.05 s"."""
-    value, unit = (milliseconds / 1e3, "s") if milliseconds >= 1e3 else (milliseconds, "ms")
-    return f"{value:#.3g}".rstrip(".") + f" {unit}"
+    rounded = float(f"{milliseconds:.3g}")
+    value, unit = (rounded / 1e3, "s") if rounded >= 1e3 else (rounded, "ms")
+    return f"{thousands(value) if value >= 1e3 else f'{value:#.3g}'.rstrip('.')} {unit}"
 
 
 def speed(name: str, sizes: str) -> str:
@@ -333,7 +334,8 @@ def scientific(value: float, digits: int = 1) -> str:
 
 def compact(value: float) -> str:
     """Return a number with two decimals from 0.1 on, with two digits below: "1.53", "0.045", "5.9e-4"."""
-    return scientific(value) if value < 0.01 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
+    rounded = float(f"{value:.2g}")
+    return scientific(value) if rounded < 0.01 else f"{value:.2g}" if rounded < 0.1 else f"{value:.2f}"
 
 
 def thousands(value: float) -> str:
@@ -348,7 +350,7 @@ def word(count: int) -> str:
 
 def times(value: float) -> str:
     """Return a ratio of speeds: whole from 100 on, with one decimal from 1 on, with two below."""
-    return thousands(value) if value >= 100 else fixed(value, 2 if value < 1 else 1)
+    return f"{value:,.{2 if round(value, 2) < 1 else 1 if round(value, 1) < 100 else 0}f}"
 
 
 def mean_and_error(values: Any) -> str:

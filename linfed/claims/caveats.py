@@ -55,7 +55,7 @@ def diverged_note(table: Table, place: str = "its best step", by: str = "method"
     >>> c.diverged_note(lf.Table([{"method": "FedAvg", "diverged": [True, False, True]}]))
     '2 trials of FedAvg diverged at its best step'
     """
-    counts = [(label(str(row[by])), int(np.sum(row["diverged"]))) for row in table.rows]
+    counts = [(label(str(row[by])), int(np.sum(row["diverged"]))) for row in table]
     told = ((f"{count} trial{'s' * (count > 1)}", name) for name, count in counts if count)
     return join_notes(*(f"{trials} of {name} diverged at {place}" for trials, name in told))
 
@@ -77,7 +77,8 @@ def unsettled_note(table: Table, column: str, *, by: str = "method", change: flo
     for row in table:
         rounds, curve = row["round"], quantiles(row[column])[0]
         late = curve[2 * rounds >= rounds[-1]]
-        moved = late[-1] / late[0] - 1 if np.isfinite(late[-1]) else 0.0
+        with np.errstate(divide="ignore", invalid="ignore"):  # a median of 0
+            moved = late[-1] / late[0] - 1 if np.isfinite(late[-1]) else 0.0
         if abs(moved) > change:
             trends.append(f"{label(str(row[by]))} {'rises' if moved > 0 else 'falls'}")
     return (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
+from types import NoneType
 from typing import Any
 
-from linfed.checks import check_instance, check_text, short_repr
+from linfed.checks import check_instance, check_sequence, check_text, short_repr
 from linfed.claims.caveats import edge_note
 from linfed.claims.ranges import Range
 from linfed.claims.rows import Over, Where, whole
-from linfed.claims.statistic import Statistic, formatted, with_names
+from linfed.claims.statistic import FittedExponent, Statistic, formatted, with_names
 from linfed.statistics.findings import Finding, Hypothesis, Source, count_origins, join_notes, range_words, required
 from linfed.tables.table import Table
 
@@ -28,7 +29,7 @@ class Claim:
     statistic : Statistic
         What is measured.
     required : Range, optional
-        Required range, if it is not the default of the statistic.
+        Required range, if it is not the default of the statistic. A fitted exponent has the range of its arguments.
     table : str
         Name of the table; the first one by default.
     where : function or tuple of functions
@@ -50,6 +51,8 @@ class Claim:
     ------
     TypeError
         If an argument has another type.
+    ValueError
+        If `required` is not the range that a fitted exponent states.
 
     Examples
     --------
@@ -84,25 +87,46 @@ class Claim:
         check_instance("statistic", self.statistic, Statistic, "a Statistic such as smaller(..) or measured(..)")
         if self.required is not None:
             check_instance("required", self.required, Range, "a range such as at_most(..) or above(..)")
+            if isinstance(self.statistic, FittedExponent) and self.required != self.statistic.required:
+                raise ValueError(
+                    f"required = {self.required} must be left out: the range of a fitted exponent is that of its "
+                    f"claimed, tolerance and kind, {self.statistic.required}"
+                )
         for choose in self.where if isinstance(self.where, tuple) else (self.where,):
-            _check_function("where", choose)
+            _check_function("where", choose, ", or a tuple of such functions")
         _check_function("over", self.over)
         for name in ("setting", "note", "detail", "hypotheses"):
             value = getattr(self, name)
             if value is not None and not (name == "setting" and isinstance(value, str)):
                 _check_function(name, value)
+        check_instance("theorem", self.theorem, (bool, NoneType), "True, False or None")
 
     def findings(self, tables: Mapping[str, Table]) -> Iterator[Finding]:
         """Yield the findings on the tables of a run; none if their rows do not suffice."""
-        rows = tables[self.table] if self.table else next(iter(tables.values()))
+        rows = self._table_of(tables)
         for choose in self.where if isinstance(self.where, tuple) else (self.where,):
             rows = choose(rows)
+            if not isinstance(rows, Table):
+                raise TypeError(f"where of the claim {self.sentence!r} must return a lf.Table, got {short_repr(rows)}")
         for parts in self.over(rows) if len(rows) else ():
             used = [self.statistic.rows(part) for part in parts]
             found = self.statistic.judge(*used, **self._fields(parts)) if all(map(len, used)) else None
             if found is not None:
                 edges = edge_note(Table.joined(used), self.statistic.by)
                 yield replace(found, note=found.note if edges in found.note else join_notes(found.note, edges))
+
+    def _table_of(self, tables: Mapping[str, Table]) -> Table:
+        """Return the table that the claim is about."""
+        check_instance("tables", tables, Mapping, "a mapping from names to tables, e.g. {'runs': table}")
+        name = self.table or next(iter(tables), "")
+        try:
+            table = tables[name]
+        except KeyError:
+            listed = ", ".join(map(repr, tables)) or "no table"
+            needed = f"the table {self.table!r}" if self.table else "a table"
+            raise KeyError(f"the claim {self.sentence!r} needs {needed}, but tables has only {listed}") from None
+        check_instance(f"tables[{name!r}]", table, Table, "a lf.Table")
+        return table
 
     def _fields(self, parts: tuple[Table, ...]) -> dict[str, Any]:
         """Return the fields of a finding that do not depend on the measured value."""
@@ -124,9 +148,16 @@ class Claim:
         return fields if self.theorem is None else fields | {"theorem": self.theorem}
 
 
-def _check_function(name: str, value: object) -> None:
+def _check_function(name: str, value: object, others: str = "") -> None:
     if not callable(value):
-        raise TypeError(f"{name} = {short_repr(value)} must be a function of tables")
+        raise TypeError(f"{name} = {short_repr(value)} must be a function of tables{others}")
+
+
+def _check_claims(claims: Iterable[Claim]) -> list[Claim]:
+    found = check_sequence("claims", claims, "a sequence of claims")
+    for place, one in enumerate(found):
+        check_instance(f"claims[{place}]", one, Claim, "a Claim")
+    return found
 
 
 def judged(claims: Iterable[Claim], tables: Mapping[str, Table]) -> list[Finding]:
@@ -142,7 +173,7 @@ def judged(claims: Iterable[Claim], tables: Mapping[str, Table]) -> list[Finding
     >>> [one.detail for one in c.judged([claim], {"runs": lf.Table([{"diverged": np.full(50, False)}])})]
     ['0 of 50']
     """
-    return [finding for claim in claims for finding in claim.findings(tables)]
+    return [finding for claim in _check_claims(claims) for finding in claim.findings(tables)]
 
 
 def claims_text(claims: Iterable[Claim]) -> str:
@@ -162,7 +193,7 @@ def claims_text(claims: Iterable[Claim]) -> str:
       quoted: FedRep paper, Figure 1: "A is better than B"
       share of trials; required: > 0.5
     """
-    found = {_text(one): one.source.origin for one in claims}
+    found = {_text(one): one.source.origin for one in _check_claims(claims)}
     count = f"{len(found)} sentence{'s' * (len(found) != 1)}"
     return "\n\n".join([f"{count}: {count_origins(found.values())}" if found else count, *found])
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from linfed.checks import check_bool, check_number, is_real
 
 
-class Range(NamedTuple):
+class _Ends(NamedTuple):
+    low: float
+    high: float
+    strict: bool
+
+
+class Range(_Ends):
     """Range of a statistic.
 
     Parameters
@@ -16,6 +24,11 @@ class Range(NamedTuple):
     strict : bool
         If True, the ends do not belong to the range.
 
+    Raises
+    ------
+    ValueError
+        If an end is not a number, or the range is empty or unbounded.
+
     Examples
     --------
     >>> import linfed as lf
@@ -24,9 +37,18 @@ class Range(NamedTuple):
     True
     """
 
-    low: float = -math.inf
-    high: float = math.inf
-    strict: bool = False
+    __slots__ = ()
+
+    def __new__(cls, low: float = -math.inf, high: float = math.inf, strict: bool = False) -> Self:
+        """Return the range between two ends, each of which may be infinite on its side."""
+        low = low if is_real(low) and low == -math.inf else check_number("low", low)
+        high = high if is_real(high) and high == math.inf else check_number("high", high)
+        strict = check_bool("strict", strict)
+        if low > high or (strict and low == high):
+            raise ValueError(f"low = {low:g} must be {'below' if strict else 'at most'} high = {high:g}")
+        if math.isinf(low) and math.isinf(high):
+            raise ValueError("low = -inf and high = inf must not both be infinite")
+        return super().__new__(cls, low, high, strict)
 
 
 def at_most(high: float) -> Range:
@@ -38,7 +60,7 @@ def at_most(high: float) -> Range:
     >>> c.at_most(0.1)
     Range(low=-inf, high=0.1, strict=False)
     """
-    return Range(high=float(high))
+    return Range(high=high)
 
 
 def at_least(low: float) -> Range:
@@ -50,7 +72,7 @@ def at_least(low: float) -> Range:
     >>> c.at_least(0.9)
     Range(low=0.9, high=inf, strict=False)
     """
-    return Range(low=float(low))
+    return Range(low=low)
 
 
 def below(high: float) -> Range:
@@ -62,7 +84,7 @@ def below(high: float) -> Range:
     >>> c.below(1)
     Range(low=-inf, high=1.0, strict=True)
     """
-    return Range(high=float(high), strict=True)
+    return Range(high=high, strict=True)
 
 
 def above(low: float) -> Range:
@@ -74,7 +96,7 @@ def above(low: float) -> Range:
     >>> c.above(1)
     Range(low=1.0, high=inf, strict=True)
     """
-    return Range(low=float(low), strict=True)
+    return Range(low=low, strict=True)
 
 
 def within(low: float, high: float) -> Range:
@@ -86,13 +108,11 @@ def within(low: float, high: float) -> Range:
     >>> c.within(0.8, 1.25)
     Range(low=0.8, high=1.25, strict=False)
     """
-    if not low <= high:
-        raise ValueError(f"low = {low:g} must be at most high = {high:g}")
-    return Range(low=float(low), high=float(high))
+    return Range(low, high)
 
 
 def near(value: float, tolerance: float) -> Range:
-    """Return the range up to a tolerance around a number.
+    """Return the range up to a tolerance, at least 0, around a number.
 
     Examples
     --------
@@ -100,6 +120,7 @@ def near(value: float, tolerance: float) -> Range:
     >>> c.near(-0.5, 0.1)
     Range(low=-0.6, high=-0.4, strict=False)
     """
+    value, tolerance = check_number("value", value), check_number("tolerance", tolerance, minimum=0.0)
     return Range(low=value - tolerance, high=value + tolerance)
 
 

@@ -81,7 +81,7 @@ def successive(column: str, within: Over = whole, *, descending: bool = False) -
     [(10, 20), (20, 40)]
     """
     return lambda table: (
-        pair for (part,) in within(table) for pair in pairwise(_groups(part, column, descending=descending))
+        pair for part in _alone(within, table) for pair in pairwise(_groups(part, column, descending=descending))
     )
 
 
@@ -98,12 +98,22 @@ def ends(column: str, within: Over = whole) -> Over:
     """
 
     def over(table: Table) -> Iterator[Parts]:
-        for (part,) in within(table):
+        for part in _alone(within, table):
             groups = _groups(part, column)
             if len(groups) > 1:
                 yield groups[0], groups[-1]
 
     return over
+
+
+def _alone(within: Over, table: Table) -> Iterator[Table]:
+    """Yield the tables of groups that consist of one table each."""
+    for parts in within(table):
+        if len(parts) != 1:
+            raise ValueError(
+                f"within= yields groups of {len(parts)} tables, but must yield single ones, as each(..) does"
+            )
+        yield parts[0]
 
 
 def _groups(table: Table, column: str, *, descending: bool = False) -> list[Table]:

@@ -106,6 +106,10 @@ class Statistic:
     by: str = "method"
 
 
+class FittedExponent(Statistic):
+    """Fitted exponent. Its words state the required range, so a claim cannot require another one."""
+
+
 class Measurement(NamedTuple):
     """Value of a statistic, with more than its interval.
 
@@ -277,10 +281,10 @@ def smaller(column: Column, first: Any, second: Any, words: str, *, by: str = "m
     'the best step of A and B lies at the edge of the grid'
     """
 
-    def judge(one: Table, other: Table, **fields: Any) -> Finding:
+    def finding(one: Table, other: Table, **fields: Any) -> Finding:
         return judge_smaller(_values(one, column), _values(other, column), **fields)
 
-    return compared(words, first, second, judge, MOST, by=by)
+    return compared(words, first, second, finding, MOST, by=by)
 
 
 def ratio(
@@ -384,14 +388,14 @@ def share(
     '19 of 20'
     """
 
-    def judge(*parts: Table, **fields: Any) -> Finding | None:
+    def finding(*parts: Table, **fields: Any) -> Finding | None:
         found = hits(*parts)
         if found is None:
             return None
         low = fields.pop("claimed_low", -math.inf)
         return judge_share(found, low, clusters=None if clusters is None else clusters(*parts), **fields)
 
-    return Statistic(words, judge, required)
+    return Statistic(words, finding, required)
 
 
 def failures(
@@ -421,13 +425,13 @@ def failures(
     'HOLDS'
     """
 
-    def judge(*parts: Table, **fields: Any) -> Finding | None:
+    def finding(*parts: Table, **fields: Any) -> Finding | None:
         found = failed(*parts)
         if found is None:
             return None
         return judge_failures(found, allowed=allowed, premise=None if premise is None else premise(*parts), **fields)
 
-    return Statistic(words, judge, at_most(check_number("allowed", allowed, minimum=0.0, maximum=1.0)))
+    return Statistic(words, finding, at_most(check_number("allowed", allowed, minimum=0.0, maximum=1.0)))
 
 
 def identity(gaps: Callable[..., Any], words: str, tolerance: float) -> Statistic:
@@ -457,11 +461,11 @@ def identity(gaps: Callable[..., Any], words: str, tolerance: float) -> Statisti
     'HOLDS'
     """
 
-    def judge(*parts: Table, **fields: Any) -> Finding | None:
+    def finding(*parts: Table, **fields: Any) -> Finding | None:
         found = gaps(*parts)
         return None if found is None else judge_identity(found, tolerance=tolerance, **fields)
 
-    return Statistic(words, judge, at_most(tolerance))
+    return Statistic(words, finding, at_most(check_number("tolerance", tolerance, minimum=0.0)))
 
 
 def worst(
@@ -634,14 +638,16 @@ def _of_varying(formula: str, table: Table) -> str:
 
 
 def _exponent(fit: Callable[[Table], Measured | None], claimed: float, tolerance: float, kind: str) -> Statistic:
-    def judge(part: Table, **fields: Any) -> Finding | None:
+    claimed, tolerance = check_number("claimed", claimed), check_number("tolerance", tolerance, minimum=0.0)
+
+    def finding(part: Table, **fields: Any) -> Finding | None:
         fitted = fit(part)
         return None if fitted is None else judge_exponent(fitted, claimed, kind=kind, tolerance=tolerance, **fields)
 
     check_choice("kind", kind, ("at most", "at least", "equal"))
     required = {"at most": at_most(claimed + tolerance), "at least": at_least(claimed - tolerance)}
     words = f"fitted exponent ({kind} {claimed:g}, up to {tolerance:g})"
-    return Statistic(words, judge, required.get(kind, near(claimed, tolerance)))
+    return FittedExponent(words, finding, required.get(kind, near(claimed, tolerance)))
 
 
 def formatted(pattern: str | Callable[..., str], parts: Parts) -> str:

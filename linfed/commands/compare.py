@@ -20,7 +20,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "each other's interval"
     )
     command.add_argument("--rtol", type=float, metavar="SHARE", help=text)
-    text = "exit with status 1 if a verdict or the settings differ, or if only one run has a claim"
+    text = (
+        "exit with status 1 if a verdict or the settings differ, if only one run has a claim, or if only AFTER has an "
+        "experiment; AFTER may lack experiments of BEFORE"
+    )
     command.add_argument("--strict", action="store_true", help=text)
     command.set_defaults(run=run)
 
@@ -34,15 +37,19 @@ def run(given: argparse.Namespace) -> int:
 
     if given.rtol is not None and not given.rtol >= 0:
         raise UsageError(f"--rtol {given.rtol} must be at least 0")
-    found = compare(read_runs(given.before, "BEFORE")[1], read_runs(given.after, "AFTER")[1], rtol=given.rtol)
+    before, after = read_runs(given.before, "BEFORE")[1], read_runs(given.after, "AFTER")[1]
+    found = compare(before, after, rtol=given.rtol)
     print(wrapped(format_comparison(found, given.before, given.after)))
     if not given.strict:
         return 0
     count = len(found.verdicts)
     alone = sum(len(claims) for only in (found.before_only, found.after_only) for claims in only.values())
-    others = len(found.other_settings)
-    differ = int(count + alone + others > 0)
+    others, new = len(found.other_settings), len(after.keys() - before.keys())
+    lacking = len(before.keys() - after.keys())
+    differ = int(count + alone + others + new > 0)
     counts = f"{count} changed verdict{'s' * (count != 1)}, {alone} claim{'s' * (alone != 1)} in one run alone"
     counts += f", {others} experiment{'s' * (others != 1)} with other settings" * (others > 0)
+    counts += f", {new} experiment{'s' * (new != 1)} in AFTER only" * (new > 0)
+    counts += f", {lacking} experiment{'s' * (lacking != 1)} in BEFORE only (allowed)" * (lacking > 0)
     print(f"--strict: {counts}, so the exit status is {differ}", flush=True)
     return differ

@@ -30,6 +30,10 @@ def run(given: argparse.Namespace) -> int:
     """Print the experiments by section, or the algorithms."""
     if given.algorithms:
         from linfed.algorithms import ALGORITHMS
+        from linfed.errors import UsageError
+
+        if given.out or given.experiments:
+            raise UsageError("--algorithms lists algorithms: leave out --out and --experiments")
 
         about = [(name, algorithm.description) for name, algorithm in ALGORITHMS.items()]
         print(*_table([("algorithm", "about"), *about]), sep="\n")

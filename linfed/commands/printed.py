@@ -12,7 +12,7 @@ from pathlib import Path
 from linfed.claims.caveats import EDGE
 from linfed.commands import colors
 from linfed.commands.colors import painted
-from linfed.report.cards import OTHERS, Statement, by_origin, counted, counts, measured
+from linfed.report.cards import OTHERS, by_origin, counts, measured, statements
 from linfed.reproduction.run import Reproduction
 from linfed.statistics.findings import AGAINST, Finding, Verdict, findings_table, required
 
@@ -76,15 +76,12 @@ def claims_text(name: str, claims: Sequence[Finding], *, verbose: bool) -> str:
 
 
 def _in_short(claims: Sequence[Finding]) -> list[str]:
-    """Return two lines for each claim: its verdicts, and its measurement in the setting nearest to failing."""
-    found: dict[str, list[Finding]] = {}
-    for claim in claims:
-        found.setdefault(claim.claim, []).append(claim)
+    """Return two lines for each statement: its verdicts, and its measurement in the setting nearest to failing."""
     lines = []
-    for text, group in found.items():
-        worst = Statement(group).worst
-        setting = f" ({worst.setting})" if len(group) > 1 else ""
-        lines.append(f"  {counted(counts(group))}: {text}{_at_edge(group)}")
+    for one in statements(claims):
+        worst = one.worst
+        setting = f" ({worst.setting})" if len(one.claims) > 1 else ""
+        lines.append(f"  {one.verdict}: {one.claim}{_at_edge(one.claims)}")
         lines.append(f"      {worst.statistic}: {measured(worst)}; required: {required(worst.claimed_range)}{setting}")
     return lines
 

@@ -77,6 +77,8 @@ def run(given: argparse.Namespace) -> int:
     for name in settings.keys() & {"trials", "seed"}:
         if getattr(given, name) is not None:
             raise UsageError(f"--{name} and --set {name} cannot be combined")
+    if given.strict and given.shard:
+        raise UsageError("--strict and --shard cannot be combined: a shard has no verdicts")
     files = wanted(given, experiment_files)
     check_strict(given, files)
     options = ReproduceOptions(quick=given.quick, trials=given.trials, seed=given.seed, set=settings, out=given.out)
@@ -123,13 +125,12 @@ def wanted(given: argparse.Namespace, every: Callable[[Path], Mapping[str, Path]
 
     alone = all(argument.endswith(".py") for argument in given.names)
     folder = Path() if alone else experiments_folder(given.experiments)
+    asked = [(name_of(file), file) for file in (find(one, folder) for one in given.names if one != "all")]
+    asked += every(folder).items() if "all" in given.names else []
     files: dict[str, Path] = {}
-    for argument in (argument for argument in given.names if argument != "all"):
-        file = find(argument, folder)
-        if files.setdefault(name_of(file), file).resolve() != file.resolve():
-            raise UsageError(f"{str(file)!r} and {str(files[name_of(file)])!r} have the same name: run them separately")
-    if "all" in given.names:
-        files |= every(folder)
+    for name, file in asked:
+        if files.setdefault(name, file).resolve() != file.resolve():
+            raise UsageError(f"{str(file)!r} and {str(files[name])!r} have the same name: run them separately")
     for file in files.values():
         load_file(file)
     return files
@@ -185,7 +186,7 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
         print(f"\n{summary(runs)}")
     if runs:
         print(written(runs, options.folder.path, verbose=given.verbose), flush=True)
-    return max(status, _compared(runs)) if given.strict else status
+    return max(status, _compared(runs)) if given.strict and runs else status
 
 
 def _ahead(name: str, options: ReproduceOptions, place: str) -> str:

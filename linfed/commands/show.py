@@ -37,8 +37,11 @@ def run(given: argparse.Namespace) -> int:
     if given.claims:
         return _declared(given)
     from linfed.commands.printed import banner, claims_text, wrapped
+    from linfed.errors import UsageError
     from linfed.reproduction.experiments import relative_path
 
+    if given.experiments:
+        raise UsageError(f"--experiments {given.experiments} is for --claims: leave it out, or add --claims")
     saved = [run for argument in given.names for run in _runs(argument, results_folder(given))]
     if any(record.quick for _, record in saved):
         print(banner())

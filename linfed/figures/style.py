@@ -182,7 +182,7 @@ def save_figure(
     figure : Figure or Axes
         The matplotlib figure, or axes of it.
     stem : path
-        Path without the suffix; a suffix ``.png`` or ``.pdf`` is removed.
+        Path without the suffix; a suffix ``.png`` or ``.pdf`` is removed, and that of another picture is refused.
     metadata : mapping of str to str, optional
         Texts to store in both files: the fields ``Title``, ``Author``, ``Subject``, ``Keywords`` and ``Creator`` of a
         PDF file, and text of the same names in a PNG file. ``Creator`` is linfed with its version by default.
@@ -215,8 +215,11 @@ def save_figure(
     check_instance("figure", whole, Figure, "a matplotlib Figure or Axes")
     check_instance("metadata", metadata, (Mapping, NoneType), "a mapping of texts")
     for field, text in (metadata or {}).items():
+        check_text("a key of metadata", field)
         check_text(f"metadata[{field!r}]", text)
-    named_file(stem, "", name="stem")
+    suffix = named_file(stem, "", name="stem").suffix
+    if suffix.lower()[1:] in {*whole.canvas.get_supported_filetypes()} - {"png", "pdf"}:
+        raise ValueError(f"stem = {str(stem)!r} must not end with {suffix}: a .png and a .pdf file are written")
     name = os.fsdecode(stem)
     name = name.removesuffix(".png").removesuffix(".pdf")
     texts = {"Creator": f"linfed {__version__}", **(metadata or {})}
@@ -289,9 +292,7 @@ def line_properties(given: Mapping[str, Any]) -> dict[str, Any]:
     setters = ArtistInspector(Line2D).get_setters() if options else []
     for name in options:
         if name not in setters:
-            raise TypeError(
-                f"plot() got {name!r}, which is not a property of a matplotlib line{suggestion(name, setters)}"
-            )
+            raise TypeError(f"{name!r} is not a property of a matplotlib line{suggestion(name, setters)}")
     return options
 
 

@@ -20,6 +20,7 @@ from linfed.checks import (
     check_number,
     check_text,
     short_repr,
+    suggestion,
 )
 from linfed.figures.curves import draw_curve, draw_prediction
 from linfed.figures.style import (
@@ -29,6 +30,7 @@ from linfed.figures.style import (
     format_texts,
     inches,
     label,
+    line_properties,
     line_style,
     plain_ticks,
     style,
@@ -171,7 +173,7 @@ def panels(
     height : float
         Height in inches.
     **options
-        Further arguments of ``matplotlib.pyplot.subplots``.
+        Further arguments of ``matplotlib.pyplot.subplots``, such as ``sharey=True``.
 
     Yields
     ------
@@ -198,6 +200,8 @@ def panels(
     """
     check_instance("table", table, Table, "a lf.Table")
     check_instance("title", title or "", (str, Callable), "a text or a function")  # type: ignore[arg-type]
+    if taken := [name for name in ("nrows", "ncols", "figsize", "squeeze", "layout", "FigureClass") if name in options]:
+        raise TypeError(f"panels() sets {taken[0]} itself: use row=, column=, width= and height= instead")
     size = inches(width), check_number("height", height, positive=True)
     column, row = (
         one if one is None or isinstance(one, str) else check_integer(name, one)
@@ -242,7 +246,7 @@ def _titled(title: str) -> Callable[[Any], str]:
     def format_title(value: Any) -> str:
         try:
             return title.format(value)
-        except (IndexError, KeyError, ValueError):
+        except (AttributeError, LookupError, TypeError, ValueError):
             return title
 
     return format_title
@@ -284,10 +288,10 @@ def plot_curves(
     band : bool
         If True, draw the band.
     labels : mapping, optional
-        Labels in the legend, by the value of `by`.
+        Labels in the legend, by the value of `by`. Other keys are ignored, so one mapping serves several panels.
     looks : mapping, optional
-        Looks by the value of `by`: the name of a method in `linfed.figures.style.LOOKS`, or a tuple of colour, marker
-        and line style. By default the look of the method itself.
+        Looks by the value of `by`, as `labels`: the name of a method in `linfed.figures.style.LOOKS`, or a tuple of
+        colour, marker and line style. By default the look of the method itself.
     order : sequence, optional
         The values of `by` to plot, in this order; all by default.
     predicted : str, optional
@@ -323,6 +327,10 @@ def plot_curves(
         check_text(name, text)
     for name, mapping in (("labels", labels), ("looks", looks)):
         check_instance(name, mapping, (Mapping, NoneType), f"a mapping by the values of {by!r}")
+    for name, look in (looks or {}).items():
+        _check_look(f"looks[{name!r}]", look)
+    check_instance("scale", scale, Callable, "a function of the values")  # type: ignore[arg-type]
+    line_options = line_properties(line_options)
     chosen = slice(None) if at is None else at
     if by == "method" and not any(name.rpartition(".")[2] == by for name in table.columns):
         words = [short_names(table.rows)[name] for name in distinguishing(table.rows)[:3]]
@@ -414,13 +422,22 @@ def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: 
     `names` lists the lines to join; names that the table does not have are ignored. The other arguments are as in
     `plot_curves`.
     """
-    parts = [table.select(**{by: name}) for name in names if name in table.unique(by)]
-    for name, part in zip(names, parts, strict=False):
+    names = [name for name in names if name in table.unique(by)]
+    parts = [table.select(**{by: name}) for name in names]
+    for name, part in zip(names, parts, strict=True):
         _check_curve(part, x, y, by, name)
     if parts:
         text = "; ".join(label(part.rows[0][by]) for part in parts)
         values = np.concatenate([part[y] for part in parts])
         draw_curve(parts[0][x], values, ax=ax, label=text, ylabel=y, log=not is_share(y), method=parts[0].rows[0][by])
+
+
+def _check_look(name: str, look: object) -> None:
+    """Raise unless a look is the name of a method that has one, or a tuple of three parts."""
+    if not (look in LOOKS if isinstance(look, str) else isinstance(look, tuple | list) and len(look) == 3):
+        near = suggestion(look, LOOKS) if isinstance(look, str) else ""
+        wanted = "a method in linfed.figures.style.LOOKS, or a tuple of colour, marker and line style"
+        raise ValueError(f"{name} = {short_repr(look)} must be {wanted}{near}")
 
 
 def _check_places(at: Any, points: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from linfed._names import SYMBOLS, axis_label
 from linfed._types import Array
-from linfed.checks import check_instance
+from linfed.checks import check_instance, is_real, short_repr
 from linfed.figures.style import label, line_style
 from linfed.plotting.panels import panels
 from linfed.tables.table import Table
@@ -31,7 +31,7 @@ def plot_smallest(
     table : Table
         Table of `lf.find_smallest`.
     x : str
-        Column of numbers for the horizontal axis, such as ``"n_clients"``.
+        Column of positive numbers for the horizontal axis, such as ``"n_clients"``.
     by : str, optional
         Column that distinguishes the lines; by default there is one line.
     width : float or {"column", "page"}
@@ -52,7 +52,8 @@ def plot_smallest(
     KeyError
         If a column is unknown.
     ValueError
-        If the table is not one of `lf.find_smallest`, or several rows of a line have the same x.
+        If the table is not one of `lf.find_smallest`, several rows of a line have the same x, or a value of x is not a
+        positive number.
 
     Examples
     --------
@@ -69,7 +70,10 @@ def plot_smallest(
     if not {"path", "crossing", "low", "high", "censored"} <= set(table.columns) or len(table.unique("path")) != 1:
         raise ValueError(f"table = {table!r} must be a table of lf.find_smallest, for one size")
     name = table.unique("path")[0].rpartition(".")[2]
-    places = sorted(table.unique(x))
+    places = table.unique(x)
+    if wrong := [place for place in places if not (is_real(place) and 0 < place < np.inf)]:
+        raise ValueError(f"x = {x!r} must be a column of positive numbers, but holds {short_repr(wrong[0])}")
+    places = sorted(places)
     with panels(table, width=width, height=height) as sheet:
         ax = sheet.axes[0, 0]
         for turn, (value, part) in enumerate(table.groupby(by) if by else [(None, table)]):

@@ -297,7 +297,7 @@ def number(value: float) -> str:
     if math.isnan(value):
         return "-"
     digits = f"{value:.3g}"
-    return f"{float(digits):,.0f}" if 1000 <= abs(value) < 1e6 else digits
+    return f"{float(digits):,.0f}" if 1000 <= abs(float(digits)) < 1e6 else digits
 
 
 def slack(claim: Finding) -> float:

@@ -49,6 +49,16 @@ class Content:
         return [name for name, card in self.cards.items() if card.record.quick]
 
     @property
+    def changed(self) -> dict[str, list[str]]:
+        """Names of the experiments whose runs have changed fields, by the fields with their values."""
+        found: dict[str, list[str]] = {}
+        for name, card in self.cards.items():
+            if card.record.set:
+                fields = ", ".join(f"{field} = {value}" for field, value in card.record.set.items())
+                found.setdefault(fields, []).append(name)
+        return found
+
+    @property
     def totals(self) -> dict[Verdict, int]:
         """Number of claims with each verdict."""
         return counts(self.claims)
@@ -70,8 +80,10 @@ class Content:
     def about(self) -> str:
         """Kind, folder, dates and commits of the runs."""
         kind = "Full" if not self.quick else "Quick" if len(self.quick) == len(self.cards) else "Full and quick"
+        altered = sum(map(len, self.changed.values()))
+        fields = " with changed fields" if altered == len(self.cards) else ", some with changed fields," * (altered > 0)
         days = sorted(filter(None, {card.date for card in self.cards.values()}))
         when = f" of {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
         commits = dict.fromkeys(short(card.record.commit or "unknown") for card in self.cards.values())
         which = f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
-        return f"{kind} run{'s' * (len(self.cards) > 1)}{when} in {self.path}; {which}. Nothing was recomputed."
+        return f"{kind} run{'s' * (len(self.cards) > 1)}{fields}{when} in {self.path}; {which}. Nothing was recomputed."

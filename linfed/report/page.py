@@ -65,15 +65,16 @@ def _section(name: str, title: str, inside: str) -> str:
 
 
 def _banner(content: Content) -> str:
-    quick = content.quick
-    if not quick:
-        return ""
-    which = "" if len(quick) == len(content.cards) else f": {', '.join(quick)}"
-    message = (
-        f"<strong>QUICK runs{escape(which)}.</strong> They have fewer trials and smaller sizes; the verdicts of full "
-        "runs may differ."
-    )
-    return f'<p class="banner">{message}</p>'
+    """Return warnings about quick runs and runs with changed fields."""
+    smaller = "They have fewer trials and smaller sizes; the verdicts of full runs may differ."
+    warnings = [("QUICK runs", content.quick, smaller)] if content.quick else []
+    other = "The verdicts of runs without changed fields may differ."
+    warnings += [(f"Runs with {fields}", names, other) for fields, names in content.changed.items()]
+    banner = ""
+    for what, names, why in warnings:
+        which = "" if len(names) == len(content.cards) else f": {', '.join(names)}"
+        banner += f'<p class="banner"><strong>{escape(what + which)}.</strong> {why}</p>'
+    return banner
 
 
 def _navigation(content: Content, sections: Iterable[str]) -> str:
@@ -162,7 +163,7 @@ def _entries(content: Content) -> Iterator[tuple[str, Statement, str]]:
     """Yield the section, the statement and the HTML of the claims to list.
 
     These are the claims of the scoreboard, with the setting that is nearest to failing. In a report on few experiments
-    all other statements follow.
+    the statements of all other findings follow.
     """
     for row in content.scoreboard:
         section = content.cards[row.experiment].declared.section
@@ -170,10 +171,9 @@ def _entries(content: Content) -> Iterator[tuple[str, Statement, str]]:
     if len(content.cards) > FEW:
         return
     for name, card in content.cards.items():
-        main = {one.claim for one in card.declared.headlines}
-        for one in card.statements:
-            if one.claim not in main:
-                yield card.declared.section, one, _entry(one.claim, place_of(one.source), one, name)
+        listed = {id(one) for row in content.scoreboard if row.experiment == name for one in row.statement.claims}
+        for one in statements(claim for claim in card.record.claims if id(claim) not in listed):
+            yield card.declared.section, one, _entry(one.claim, place_of(one.source), one, name)
 
 
 def _entry(claim: str, paper: str, one: Statement, experiment: str) -> str:

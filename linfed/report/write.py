@@ -44,7 +44,7 @@ def write(folder: str, *, out: str | None = None, baseline: str | None = None) -
     """
     found = collected(folder, baseline=baseline)
     path = Path(out) if out else found.folder.path
-    path = path if path.suffix == ".html" and not path.is_dir() else path / "report.html"
+    path = path if path.suffix.lower() == ".html" and not path.is_dir() else path / "report.html"
     ResultsFolder(path.parent).create()
     with replacing(path) as file:
         file.write(page(found).encode())

@@ -112,8 +112,9 @@ def default_figure(
     y = _metric(table) if metric is None else _checked_metric(table, metric)
     if y is None:
         return None
-    rows = [row for row in table.rows if y in row]
-    x = next(iter(rows[0][y].axes))
+    curves = [row for row in table.rows if _along_an_axis(row, y)]
+    x = next(iter(curves[0][y].axes))
+    rows = [row for row in curves if x in row[y].axes]
     places, left_out = _places(rows, _fields_that_differ(cells))
     chosen: dict[tuple[str, ...], int] = {}
     for number, place in enumerate(places):
@@ -123,7 +124,9 @@ def default_figure(
         [{"=line": line, "=column": column, "=row": row, **rows[i]} for (line, column, row), i in chosen.items()]
     )
     figure, predicted = _draw(selection, x, y, [_run_of(rows[i], cells) for i in chosen.values()], width)
-    left_out += [f"rows without {y}"] * (len(rows) < len(table))
+    more = len(places) - places.count(None) - len(chosen)
+    left_out += [f"{more} further row{'s' * (more > 1)} with equal settings"] * (more > 0)
+    left_out += [f"rows without {y} against {x}"] * (len(rows) < len(table))
     return figure, _caption(selection, x, y, left_out, predicted)
 
 
@@ -361,7 +364,9 @@ def _caption(table: Table, x: str, y: str, left_out: Sequence[str], predicted: S
     """Return the caption, with the sizes of the figure's rows."""
     lines = len({row["=line"] for row in table.rows})
     measure = "median and 10-90 %" if lines <= MOST_BANDS else "median"
-    parts = [f"{y.replace('_', ' ')} against {x}: {measure} over trials".capitalize()]
+    several = any(len(row[y].values) > 1 for row in table.rows)
+    shown = f"{measure} over trials" if several else "one trial"
+    parts = [f"{y.replace('_', ' ')} against {x}: {shown}".capitalize()]
     if predicted:
         most = max(len(one.distance) for one in predicted)
         every = all(len(row[y].values) <= most for row in table.rows)

@@ -188,11 +188,16 @@ def declared_by(file: Path) -> Declarations:
     values: dict[str, object] = {}
     for node in body:
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in NAMES:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ) if name in NAMES:
                 try:
                     values[name] = ast.literal_eval(value)
                 except ValueError:  # an expression with other names
                     values[name] = getattr(load_file(file), name)
+            case ast.AugAssign(target=ast.Name(id=name)) if name in NAMES:
+                values[name] = getattr(load_file(file), name)
     return declarations_of(values, file)
 
 

@@ -9,9 +9,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from linfed._names import SYMBOLS
 from linfed._values import COLUMN, Choice
-from linfed.checks import short_repr, suggestion
+from linfed.checks import is_integer, short_repr, suggestion
 from linfed.errors import SizeError, UsageError
 from linfed.search.tuning import Tuned
 from linfed.tables.grid import at_path, changed
@@ -82,7 +84,7 @@ def check_cells(lists: CellLists) -> None:
     for cell in (cell for cells in lists.values() for cell in cells):
         dim, rank = getattr(cell, "dim", None), getattr(cell, "rank", None)
         try:
-            if isinstance(dim, int) and isinstance(rank, int) and rank > dim:
+            if is_integer(dim) and is_integer(rank) and rank > dim:
                 raise ValueError(f"rank = {rank} must be at most dim = {dim}")
             if callable(getattr(cell, "check", None)):
                 cell.check()
@@ -180,9 +182,9 @@ def _different(cells: list[Any]) -> list[Any]:
 
 
 def _without_trials(cell: Any) -> Any:
-    """Return a cell's class and fields, except numbers of trials."""
-    named = [(one.name, getattr(cell, one.name)) for one in dataclasses.fields(cell)]
-    return type(cell), [(name, value) for name, value in named if not name.endswith("trials")]
+    """Return a cell's class and fields, except numbers of trials, with arrays as lists."""
+    named = [(one.name, getattr(cell, one.name)) for one in dataclasses.fields(cell) if not one.name.endswith("trials")]
+    return type(cell), [(name, value.tolist() if isinstance(value, np.ndarray) else value) for name, value in named]
 
 
 def _tuples(value: Any) -> Any:

@@ -374,13 +374,12 @@ class ResultsFolder:
         """Return advice for a saved run that does not exist."""
         above = self.path.parent if self.path.name == "quick" else self.path
         top = ResultsFolder(above.parent if above.name == "set" else above)
-        if top.part(quick=True).record(name).exists():
-            return "there is a quick run; select it with --quick"
-        if top.record(name).exists():
-            return "there is a full run; leave out --quick"
-        for other in (top.part(quick=False, changed=True), top.part(quick=True, changed=True)):
+        others = {"a quick run": top.part(quick=True), "a full run": top}
+        others |= {"a run with changed fields": top.part(quick=False, changed=True)}
+        others |= {"a quick run with changed fields": top.part(quick=True, changed=True)}
+        for kind, other in others.items():
             if other.record(name).exists():
-                return f"there is a run with changed fields; choose it with --out {other.path}"
+                return f"there is {kind}; choose it with --out {shlex.quote(str(other.path))}"
         known = name in committed_runs() or own_file(name)
         names = {*(path.stem for path in self.path.glob("*.json")), *committed_runs()}
         if near := "" if known else suggestion(name, sorted(names)):

@@ -30,7 +30,7 @@ from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, is_named, load_file, name_of, relative_path
 from linfed.reproduction.judging import Judgement, Tables, claims_of, edge_remarks, judge_claims
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
-from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
+from linfed.reproduction.record import PICTURES, ResultsFolder, RunRecord, TableRecord
 from linfed.statistics.findings import Finding
 from linfed.sweeps.code_key import source_digests
 from linfed.sweeps.executors import ExecutionOptions
@@ -165,18 +165,15 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     out.create()
     before: RunRecord | None = None
     if options.draw:
-        record = dataclasses.replace(out.read(name, with_claims=False), remarks=())
+        before = record = dataclasses.replace(out.read(name, with_claims=False), remarks=())
         out.check_same_file(record, file)
         tables = load_tables(record, out)
         lists = _lists(module, quick=record.quick, changes=record.set, saved=True)
         cells, reused, files = 0, 0, list[Path]()
         is_comparable = record.configuration.startswith(DESCRIBED)
         if is_comparable and record.configuration != _configuration(lists):
-            standard = ResultsFolder().part(quick=record.quick, changed=bool(record.set))
-            where = "" if out == standard else f" --out {shlex.quote(str(out.path))}"
-            remarks.append(
-                f"its cells have changed since the run was saved; run {record.command}{where} to compute them"
-            )
+            again = _computing(record, out)
+            remarks.append(f"its cells have changed since the run was saved; run {again} to compute them")
     else:
         with suppress(UsageError):  # no record
             before = out.read(name, with_claims=False)
@@ -219,8 +216,8 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     log_status(name, "drawing the figures", options.execution.progress)
     with tolerant("its figures cannot be drawn"):
         figure_files, texts = _draw(file, module, tables, lists, out, _metadata(record))
-    for key in before.figures.keys() - texts.keys() if before else ():  # figures of the earlier run
-        for suffix in (".png", ".pdf", ".txt"):
+    for key in before.figures.keys() - texts.keys() if before else ():  # figures that are not drawn any more
+        for suffix in (*PICTURES, ".pdf", ".txt"):
             out.figure(name, key, suffix).unlink(missing_ok=True)
     out.write(dataclasses.replace(record, figures=texts, remarks=tuple(remarks)))
     return Reproduction(
@@ -348,20 +345,27 @@ def load_tables(record: RunRecord, out: ResultsFolder) -> Tables:
     except (OSError, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(
-            f"{str(out.path)!r} must have the tables of {name} ({reason}): run linfed reproduce {name}"
+            f"{str(out.path)!r} must have the tables of {name} ({reason}): run {_computing(record, out)}"
         ) from None
-    return _SavedTables(name, loaded)
+    return _SavedTables(loaded, name, _computing(record, out))
 
 
 class _SavedTables(dict[str, Table]):
     """Tables of a saved run; a missing one, which the experiment of today reads, raises `UsageError`."""
 
-    def __init__(self, name: str, tables: Mapping[str, Table]) -> None:
+    def __init__(self, tables: Mapping[str, Table], name: str, command: str) -> None:
         super().__init__(tables)
-        self.name = name
+        self.name, self.command = name, command
 
     def __missing__(self, key: str) -> Table:
-        raise UsageError(f"the saved run of {self.name} has no table {key!r}: run linfed reproduce {self.name}")
+        raise UsageError(f"the saved run of {self.name} has no table {key!r}: run {self.command}")
+
+
+def _computing(record: RunRecord, out: ResultsFolder) -> str:
+    """Return the command that computes a saved run again, into its folder."""
+    standard = ResultsFolder().part(quick=record.quick, changed=bool(record.set))
+    where = "" if out == standard else f" --out {shlex.quote(str(out.path))}"
+    return f"{record.command or f'linfed reproduce {record.experiment}'}{where}"
 
 
 def command_of(file: Path, options: ReproduceOptions) -> str:

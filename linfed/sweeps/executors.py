@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from linfed._values import check_fields, optional
-from linfed.checks import check_bool, check_integer, check_progress, short_repr
+from linfed.checks import check_bool, check_integer, check_progress, is_several, short_repr
 from linfed.errors import WorkerError
 from linfed.system.processes import worker_pool
 
@@ -49,7 +49,7 @@ class ExecutionOptions:
                 f"executor = {short_repr(self.executor)} must have a method submit, as in concurrent.futures"
             )
         if self.shard is not None:
-            if not isinstance(self.shard, tuple | list) or len(self.shard) != 2:
+            if not is_several(self.shard) or len(self.shard) != 2:
                 raise ValueError(f"shard = {short_repr(self.shard)} must be (i, n), to run part i of n, 1 <= i <= n")
             parts = check_integer("shard[1]", self.shard[1])
             object.__setattr__(self, "shard", (check_integer("shard[0]", self.shard[0], maximum=parts), parts))

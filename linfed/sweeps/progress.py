@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from linfed.checks import check_progress, is_real
+from linfed.checks import check_progress, is_integer, is_real
 from linfed.tables.grid import Cell
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def size_of(cell: Cell) -> float:
     """Return the product of a cell's positive whole numbers, except its seed."""
     sizes = {one.name: getattr(cell, one.name) for one in dataclasses.fields(cast(Any, cell)) if one.name != "seed"}
     with suppress(OverflowError):
-        product = math.prod(float(size) for size in sizes.values() if type(size) is int and size > 0)
+        product = math.prod(float(size) for size in sizes.values() if is_integer(size) and size > 0)
         return product if product < math.inf else 1.0
     return 1.0
 

@@ -27,6 +27,7 @@ RIGHT = {"sentence": "t", "source": c.OWN_PREDICTION, "statistic": c.smaller("er
         ({"table": None}, "table = None"),
         ({"where": "n"}, "where = 'n'"),
         ({"where": (c.of(n=10), 3)}, "where = 3"),
+        ({"theorem": "yes"}, "theorem = 'yes'"),
         ({"over": "n"}, "over = 'n'"),
         ({"setting": 3}, "setting = 3"),
         ({"note": "few"}, "note = 'few'"),
@@ -45,6 +46,39 @@ def test_wrong_arguments_are_refused_when_a_claim_is_made():
         (c.each, ["each()", "column"]),
     ):
         assert_one_line(make, fragments)
+
+
+def test_a_list_of_conditions_is_told_to_be_a_tuple():
+    fragments = ["where = [<function", "or a tuple of such functions"]
+    assert_one_line(lambda: c.Claim(**RIGHT, where=[c.of(n=10)]), fragments, TypeError)
+
+
+ONE = c.Claim("A is better", c.OWN_PREDICTION, RIGHT["statistic"])
+
+
+@pytest.mark.parametrize(
+    ("claims", "tables", "fragments", "error"),
+    [
+        ([ONE], {}, ["'A is better' needs a table", "only no table"], KeyError),
+        ([ONE], TABLE, ["tables = ", "must be a mapping"], TypeError),
+        ([ONE], {"runs": 3}, ["tables['runs'] = 3", "lf.Table"], TypeError),
+        (ONE, {"runs": TABLE}, ["claims = Claim(", "must be a sequence of claims"], TypeError),
+        ([ONE, 3], {"runs": TABLE}, ["claims[1] = 3", "must be a Claim"], TypeError),
+        ([replace(ONE, table="more")], {"runs": TABLE}, ["'A is better' needs the table 'more'", "'runs'"], KeyError),
+        ([replace(ONE, where=print)], {"runs": TABLE}, ["where of the claim 'A is better'", "got None"], TypeError),
+    ],
+)
+def test_what_cannot_be_judged_is_told_in_a_line(claims, tables, fragments, error):
+    assert_one_line(lambda: c.judged(claims, tables), fragments, error)
+
+
+def test_a_single_claim_has_no_text_of_claims():
+    assert_one_line(lambda: c.claims_text(ONE), ["claims = Claim(", "must be a sequence of claims"], TypeError)
+
+
+def test_groups_of_pairs_are_not_paired_again():
+    for over in (c.successive("n", c.successive("n")), c.ends("n", c.ends("n"))):
+        assert_one_line(lambda over=over: settings(over=over), ["within= yields groups of 2 tables", "each(..)"])
 
 
 def test_no_rows_give_no_finding():
@@ -163,6 +197,10 @@ def test_notes_of_diverged_and_unsettled_curves():
     assert c.unsettled_note(table.select(method="B"), "risk", change=1e-5).endswith("of B rises")
     late = lf.LabeledArray(np.tile([2.0] * 6 + [1.0] * 6, (8, 1)), round=range(12))  # the second half begins with 6
     assert c.unsettled_note(lf.Table([{"method": "E", "risk": late}]), "risk") == ""
+    for end, words in ((0.0, ""), (1.0, "E rises")):  # from a median of 0
+        late = lf.LabeledArray(np.tile([0.0] * 3 + [end], (8, 1)), round=range(4))
+        assert c.unsettled_note(lf.Table([{"method": "E", "risk": late}]), "risk").endswith(words)
+    assert_one_line(lambda: c.diverged_note(TABLE), ["'diverged'", "column"], KeyError)
 
 
 def test_claims_are_read_without_a_run():

@@ -1,5 +1,6 @@
 """Statistics of claims: each against the judge that it uses, and no finding if rows are missing."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from linfed.statistics import (
 )
 from linfed.statistics.intervals import largest_factor, largest_of
 from tests.claims.example import FIELDS, FIRST, TABLE, judged, only_finding
+from tests.helpers import assert_one_line
 
 A, B = (TABLE.select(method=method, n=10) for method in "AB")
 OF_A, AT_10 = c.of(method="A"), c.of(n=10)
@@ -250,6 +252,36 @@ def test_ranges():
     assert c.within(1, 2) == c.Range(1.0, 2.0)
     assert c.near(2, 0.5) == c.within(1.5, 2.5)
     assert c.above(0.5) == c.MOST
+    assert c.within(-np.inf, 2) == c.at_most(2) == pickle.loads(pickle.dumps(c.at_most(2.0)))
+    assert c.within(1, 1) == c.near(1, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "fragments"),
+    [
+        (lambda: c.at_most(np.nan), ["high = nan", "finite number"]),
+        (lambda: c.below("x"), ["high = 'x'", "finite number"]),
+        (lambda: c.at_least(None), ["low = None", "finite number"]),
+        (lambda: c.above(np.inf), ["low = inf", "finite number"]),
+        (lambda: c.at_most(-np.inf), ["high = -inf", "finite number"]),
+        (lambda: c.at_most(np.inf), ["low = -inf", "high = inf", "not both"]),
+        (lambda: c.at_least(np.ones(2)), ["low = array([1., 1.])", "finite number"]),
+        (lambda: c.within("x", 1), ["low = 'x'", "finite number"]),
+        (lambda: c.within(2, 1), ["low = 2", "at most high = 1"]),
+        (lambda: c.near("x", 1), ["value = 'x'", "finite number"]),
+        (lambda: c.near(0.5, -0.1), ["tolerance = -0.1", "at least 0"]),
+        (lambda: c.near(0.5, np.inf), ["tolerance = inf", "finite number"]),
+        (lambda: c.Range(2, 1), ["low = 2", "at most high = 1"]),
+        (lambda: c.Range(1, 1, strict=True), ["low = 1", "below high = 1"]),
+        (lambda: c.Range(1, 2, strict=3), ["strict = 3", "True or False"]),
+        (lambda: c.exponent("error", "n", "x", 0.1), ["claimed = 'x'", "finite number"]),
+        (lambda: c.exponent("error", "n", 1.0, "a"), ["tolerance = 'a'", "finite number"]),
+        (lambda: c.power_law("error ~ n^a", "a", 1.0, -1.0), ["tolerance = -1.0", "at least 0"]),
+        (lambda: c.identity(lambda row: row["gap"], "s", "a"), ["tolerance = 'a'", "finite number"]),
+    ],
+)
+def test_a_wrong_range_is_refused_when_it_is_made(make, fragments):
+    assert_one_line(make, fragments)
 
 
 @pytest.mark.parametrize(
@@ -260,13 +292,20 @@ def test_ranges():
         (c.share(lambda one: one["error"][0] < 1, "s", c.above(7)), AT_10),
         (c.failures(lambda one: one["error"][0] < 1, "s", 0.1), AT_10),
         (c.identity(lambda one: one["error"][0], "s", 0.1), AT_10),
-        (c.exponent("error", "n", 7.0, 0.1), OF_A),
     ],
 )
 def test_a_claim_may_require_another_range_than_its_statistic(statistic, where):
     for required in (c.at_least(0.2), c.below(0.9), c.within(0.1, 0.2)):
         found = only_finding(statistic, required=required, where=where)
         assert (found.claimed_low, found.claimed_high, found.strict) == required
+
+
+def test_a_fitted_exponent_has_the_range_in_its_words():
+    """Which another range of the claim would contradict."""
+    for statistic in (c.exponent("error", "n", -1.0, 0.1), c.power_law("error ~ n^a", "a", -1.0, 0.1)):
+        fragments = ["required = Range(low=-inf, high=5.0", "must be left out", "low=-1.1, high=-0.9"]
+        assert_one_line(lambda one=statistic: c.Claim("t", c.OWN_PREDICTION, one, c.at_most(5)), fragments)
+        assert c.Claim("t", c.OWN_PREDICTION, statistic, c.near(-1, 0.1)).required == statistic.required
 
 
 def test_a_statistic_without_a_range_leaves_it_to_its_judge():

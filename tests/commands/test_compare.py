@@ -43,3 +43,17 @@ def test_mistakes_are_one_line(tmp_path, capsys):
         ((tmp_path, tmp_path, "--rtol", "-1"), "--rtol -1.0 must be at least 0"),
     ):
         assert told in refused(capsys, "compare", *arguments)
+
+
+def test_only_experiments_of_the_first_run_may_be_missing_if_strict(tmp_path, capsys):
+    """A part of the experiments can be compared with all committed runs."""
+    for folder, names in (("all", ("one", "two")), ("part", ("one",))):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            ResultsFolder(tmp_path / folder).write(RunRecord(experiment=name, quick=False, claims=SAME))
+    for before, after, status, counts in (
+        ("all", "part", 0, "1 experiment in BEFORE only (allowed), so the exit status is 0"),
+        ("part", "all", 1, "1 experiment in AFTER only, so the exit status is 1"),
+    ):
+        assert run("compare", tmp_path / before, tmp_path / after, "--strict") == status
+        assert f"0 claims in one run alone, {counts}" in " ".join(capsys.readouterr().out.split())

@@ -40,6 +40,16 @@ def test_a_claim_has_the_number_of_each_verdict_and_its_measurement_nearest_to_f
     ]
 
 
+def test_claims_with_another_source_or_statistic_are_apart():
+    claims = [finding("it falls"), finding("it falls", statistic="ratio", low=0.4), finding("it falls", source="other")]
+    lines = claims_text("one", claims, verbose=False).splitlines()
+    assert [line for line in lines if line.endswith(": it falls")] == [
+        "  SUPPORTED: it falls",
+        "  INCONCLUSIVE: it falls",
+        "  SUPPORTED: it falls",
+    ]
+
+
 def test_claims_of_papers_come_first():
     ours, paper = (finding("it rises", origin=one) for one in (Origin.THRESHOLD, Origin.QUOTED))
     lines = claims_text("one", [ours, paper], verbose=False).splitlines()

@@ -57,7 +57,7 @@ def test_quick_runs_have_a_warning_and_their_own_folder(call, toy, capsys):
     again = ("replot", "toy-one", "--experiments", toy)
     assert run(*again, "--quick") == 0
     assert capsys.readouterr().out.count("QUICK run") == 1
-    assert "there is a quick run; select it with --quick" in refused(capsys, *again)
+    assert "there is a quick run; choose it with --out results/quick" in refused(capsys, *again)
 
 
 def test_several_runs_end_with_a_summary(call, toy, capsys):
@@ -284,6 +284,14 @@ def test_a_bug_in_an_experiment_is_not_called_a_mistake_of_the_user(call, toy):
         (["reproduce", "toy-one", "--set", "sise=9"], ["--set sise", "did you mean 'size'"]),
         (["reproduce", "toy-one", "--strict"], ["--strict requires a committed run", "none of 'toy-one'"]),
         (["reproduce", "toy-one", "--strict", "--quick"], ["--strict", "leave out --quick"]),
+        (["reproduce", "toy-one", "--strict", "--shard", "1/2"], ["--strict and --shard cannot be combined"]),
+        (
+            ["reproduce", "mine/toy_one.py", "all"],
+            ["toy_one.py' and 'mine/toy_one.py' have the same name: run them separately"],
+        ),
+        (["list", "--algorithms"], ["--algorithms lists algorithms: leave out --out and --experiments"]),
+        (["list", "--algorithms", "--out", "x"], ["--algorithms lists algorithms: leave out --out and --experiments"]),
+        (["show", "toy-one"], ["--experiments ", " is for --claims: leave it out, or add --claims"]),
         (["reproduce", "toy-one", "--out", "file/below"], ["--out", "cannot be written"]),
         (["replot", "toy-one", "--out", "empty"], ["no saved run of 'toy-one'", "linfed reproduce toy-one"]),
         (["replot", "all"], ["no saved run in", "results", "linfed reproduce NAME"]),
@@ -292,6 +300,7 @@ def test_a_bug_in_an_experiment_is_not_called_a_mistake_of_the_user(call, toy):
 )
 def test_mistakes_are_one_line_before_anything_runs(arguments, fragments, toy, capsys):
     Path("file").write_text("")
+    write("mine/toy_one.py", TOY)
     line = refused(capsys, *arguments, "--experiments", toy)
     for fragment in fragments:
         assert fragment in line

@@ -53,7 +53,8 @@ def test_quick_runs_are_shown_with_a_warning(capsys):
     save("one", folder="results/quick", quick=True)
     assert run("show", "one", "--quick") == 0
     assert capsys.readouterr().out.startswith("QUICK run: fewer trials")
-    assert "there is a quick run; select it with --quick" in refused(capsys, "show", "one")
+    assert refused(capsys, "show", "one").endswith("there is a quick run; choose it with --out results/quick\n")
+    assert run("show", "one", "--out", "results/quick") == 0
 
 
 def test_runs_are_given_by_name_file_record_or_folder(capsys):

@@ -1,5 +1,7 @@
 """The gallery has a page for each experiment with all its claims, and the tutorials one for each notebook."""
 
+import csv
+import io
 import json
 import re
 from collections import Counter
@@ -57,6 +59,15 @@ def test_a_card_is_shown_with_its_settings_and_statements():
     for part in ("(9 of 10)", "1. fails: $n \\le m$: 2 \\> 1", "2. few \\| trials\n3. vacuous: nothing was measured"):
         assert part in page
     assert "(note 2, 3)" in page
+
+
+def test_claims_as_csv_have_infinite_ends_and_no_missing_ones():
+    claims = finding(estimate=np.nan, low=-np.inf, high=np.inf), finding(estimate=0.5, low=np.nan, high=1.0)
+    rows = csv.DictReader(io.StringIO(gallery.as_csv(claims)))
+    assert [[row[name] for name in ("estimate", "low", "high")] for row in rows] == [
+        ["", "-inf", "inf"],
+        ["0.5", "", "1.0"],
+    ]
 
 
 @pytest.mark.parametrize(

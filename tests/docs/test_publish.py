@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.numerics.quantiles import quantiles
 from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.reproduction.run import save_tables
 from tests.helpers import finding
@@ -60,6 +61,18 @@ def test_columns_are_left_out_by_pattern_or_by_row_and_trials_become_deciles():
     by_row = publish.Reduction(without=lambda row: ("error",) if row["method"] == "a" else ("curve",))
     left_out = [row.keys() - by_row.row(row | {"method": one}).keys() for one in "ab"]
     assert left_out == [{"error"}, {"curve"}]
+
+
+def test_deciles_count_a_diverged_trial_as_infinite():
+    """As the quantiles of figures do; a quantity that no trial has stays NaN."""
+    known, diverged, missing = np.arange(10.0), np.r_[np.arange(9.0), np.nan], np.full(10, np.nan)
+    found = publish.smaller(np.stack([known, diverged, missing], axis=1), deciles=True)
+    assert np.allclose(found[:, 0], np.quantile(known, np.linspace(0, 1, 11)), rtol=1e-4)
+    assert found[[5, 1, 9], 1].tolist() == list(quantiles(diverged))
+    assert np.isinf(found[:, 1]).tolist() == [False] * 10 + [True]
+    assert np.isnan(found[:, 2]).all()
+    curve = lf.LabeledArray(np.stack([known, diverged], axis=1), round=[0, 1])
+    assert np.array_equal(publish.smaller(curve, deciles=True).values, found[:, :2])
 
 
 @pytest.mark.long
@@ -114,19 +127,27 @@ def test_a_missing_experiment_is_refused(tmp_path, capsys):
     assert publish.refusals(runs, {"c": "no run"}, add=True) == []
 
 
+def test_the_folder_of_a_run_is_not_its_own_target(tmp_path, capsys):
+    """Its complete tables would be lost."""
+    with pytest.raises(SystemExit):
+        publish.main([str(tmp_path / "x" / ".."), "--to", str(tmp_path), "--anyway"])
+    assert "x/..' must be another folder than the target" in capsys.readouterr().err
+
+
 def test_a_table_is_published_reduced_and_says_so(tmp_path):
     out, to = ResultsFolder(tmp_path / "out"), tmp_path / "to"
     out.create()
     to.mkdir()
-    for stale in ("old.json", "old-table.npz", "benchmarks.json"):
-        (to / stale).write_text("{}")
+    for other in ("old-table.npz", "old.webp", "benchmarks.json", "notes.txt"):
+        (to / other).write_text("{}")
+    ResultsFolder(to).write(record("old"))
     name, distance = "fedrep-near-truth", np.geomspace(1, 1e-9, 601) * np.ones((4, 1))
     row = {"n_samples": 5, "error": np.arange(4) / 3, "shortfall": lf.LabeledArray(distance, round=range(0, 1202, 2))}
     save_tables(name, {"near": lf.Table([row])}, out)
     out.write(record(name, tables={"near": TableRecord(rows=1)}))
     publish.publish(out, [name], ResultsFolder(to))
     files = {f"{name}.json", f"{name}-near.csv", f"{name}-near.npz"}
-    assert {path.name for path in to.iterdir()} == {"README.md", "benchmarks.json", *files}
+    assert {path.name for path in to.iterdir()} == {"README.md", "benchmarks.json", "notes.txt", *files}
     assert (to / f"{name}.json").read_text() == out.record(name).read_text()
     found = lf.Table.load(to / f"{name}-near.npz")
     assert found.columns == ("n_samples", "error")  # its shortfalls are in no picture

@@ -10,7 +10,7 @@ from PIL import Image
 
 import linfed as lf
 from linfed.figures.style import KINDS, LEAST_TICKS, LOOKS, plain_ticks, same_scale, shades, style, with_symbols
-from tests.helpers import ROOT
+from tests.helpers import ROOT, assert_one_line
 
 
 def decades():
@@ -69,6 +69,20 @@ def test_a_figure_of_matplotlib_is_saved_with_truetype_fonts_too(tmp_path):
     assert lf.save_figure(ax, tmp_path / "axes")[1].read_bytes() == written
     with pytest.raises(TypeError, match=r"figure = 'name.png' must be a matplotlib Figure or Axes"):
         lf.save_figure("name.png", tmp_path / "axes")
+
+
+def test_the_name_and_the_texts_of_files_are_checked(tmp_path):
+    figure, _ = plt.subplots()
+    for stem, metadata, fragments, error in (
+        ("x", {5: "x"}, ["a key of metadata = 5", "must be a string"], TypeError),
+        ("x.svg", None, ["stem = ", "must not end with .svg", ".png and a .pdf"], ValueError),
+        ("x.JPG", None, ["stem = ", "must not end with .JPG"], ValueError),
+    ):
+        save = lambda stem=stem, metadata=metadata: lf.save_figure(figure, tmp_path / stem, metadata=metadata)  # noqa: E731
+        assert_one_line(save, fragments, error)
+    assert not list(tmp_path.iterdir())
+    assert [path.name for path in lf.save_figure(figure, tmp_path / "x_0.5")] == ["x_0.5.png", "x_0.5.pdf"]
+    plt.close(figure)
 
 
 def test_looks_are_different():

@@ -74,6 +74,19 @@ def test_rows_may_be_of_one_table_and_panels_may_be_empty(table):
     with lf.panels(table, column="n_samples", title=r"$\frac{1}{2}$") as sheet:
         pass
     assert sheet.axes[0, 0].get_title() == r"$\frac{1}{2}$"
+    for title in ("{:g}", "{.foo}"):  # panels without a value
+        with lf.panels(table, column=2, title=title) as sheet:
+            pass
+        assert sheet.axes[0, 0].get_title() == title
+
+
+@pytest.mark.parametrize("name", ["figsize", "nrows", "ncols", "layout"])
+def test_what_panels_set_themselves_is_refused(table, name):
+    def draw():
+        with lf.panels(table, **{name: 3}):
+            pass
+
+    assert_one_line(draw, [f"panels() sets {name} itself", "row=, column=, width= and height="], TypeError)
 
 
 def test_a_figure_is_closed_if_drawing_it_fails(table):
@@ -94,6 +107,21 @@ def test_curves_have_the_order_the_scale_and_the_names_they_are_given(table):
     assert not ax.collections
     values = np.sqrt(table.select(n_clients=10, n_samples=6)["risk"])
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), np.sort(values, axis=0)[1][1:])
+
+
+@pytest.mark.parametrize(
+    ("options", "fragments", "error"),
+    [
+        ({"linewidthh": 3}, ["'linewidthh' is not a property", "did you mean 'linewidth'?"], TypeError),
+        ({"scale": 2}, ["scale = 2", "a function"], TypeError),
+        ({"looks": {3: ("red", "o")}}, ["looks[3] = ('red', 'o')", "colour, marker and line style"], ValueError),
+        ({"looks": {3: "FedRap"}}, ["looks[3] = 'FedRap'", "did you mean 'FedRep'?"], ValueError),
+    ],
+)
+def test_wrong_options_of_curves_are_refused(table, options, fragments, error):
+    _, ax = plt.subplots()
+    part = table.select(n_clients=10)
+    assert_one_line(lambda: lf.plot_curves(ax, part, "round", "risk", by="n_samples", **options), fragments, error)
 
 
 def test_a_line_is_one_row_along_the_axis(table):
@@ -232,7 +260,7 @@ def test_lines_on_each_other_are_drawn_as_one():
     assert line.get_label() == "FedAvg; FedAvg + FT"
     assert line.get_color() == line_style("FedAvg")["color"]
     with pytest.raises(ValueError, match="2 rows have method = 'FedAvg', but a line shows one row"):
-        as_one(ax, methods("FedAvg", "FedAvg"), "round", "error", ("FedAvg",))
+        as_one(ax, methods("FedAvg", "FedAvg"), "round", "error", ("absent", "FedAvg"))
     as_one(ax, methods("FedRep"), "round", "error", ("absent", "FedRep"))
     assert ax.lines[1].get_label() == "FedRep"
 

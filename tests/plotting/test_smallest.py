@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from tests.helpers import assert_one_line
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +70,13 @@ def test_smallest_sizes_without_predictions_are_drawn_without():
     ax = lf.plot_smallest(lf.Table(rows), "n_clients").axes[0]
     assert "predicted" not in ax.get_legend_handles_labels()[1]
     assert [text.get_text() for text in ax.get_xticklabels()] == [f"{place}" for place in sorted(places)]
+
+
+@pytest.mark.parametrize(("value", "shown"), [("A", "'A'"), (0, "0"), (-1.5, "-1.5"), (np.nan, "nan"), (None, "None")])
+def test_a_size_on_a_logarithmic_axis_is_a_positive_number(value, shown):
+    table = smallest(**{"base.problem.n_clients": [40, value, 20]})
+    fragments = ["x = 'n_clients'", "positive numbers", f"holds {shown}"]
+    assert_one_line(lambda: lf.plot_smallest(table, "n_clients"), fragments)
 
 
 OTHERS = {

@@ -67,7 +67,16 @@ def test_the_worst_setting_fails_by_most_or_is_nearest_to_failing(ends, interval
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(999.0, "999"), (1000.0, "1,000"), (-1000.0, "-1,000"), (123456.0, "123,000"), (1e6, "1e+06"), (math.nan, "-")],
+    [
+        (999.0, "999"),
+        (999.6, "1,000"),
+        (999_600.0, "1e+06"),
+        (1000.0, "1,000"),
+        (-1000.0, "-1,000"),
+        (123456.0, "123,000"),
+        (1e6, "1e+06"),
+        (math.nan, "-"),
+    ],
 )
 def test_numbers_have_three_digits_and_thousands_are_written_out(value, text):
     assert number(value) == text

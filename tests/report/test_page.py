@@ -146,6 +146,16 @@ def test_reports_on_many_experiments_list_only_the_headlines():
         assert sum("open" in attrs for attrs in details) == len(cards) * few
 
 
+def test_reports_on_few_experiments_list_the_other_settings_and_statistics_of_headlines():
+    claims = [finding("it falls", f"{place}: n = 2", statistic=what) for what in ("ratio", "risk") for place in "ab"]
+    one = card("one", *claims)
+    one = replace(one, declared=replace(one.declared, headlines=(Headline(claim="it falls", among=("a", "at a")),)))
+    listed = section(page(content(one)), "agrees")
+    assert "it falls, at a SUPPORTED" in listed
+    assert "it falls SUPPORTED a paper; b: n = 2" in listed
+    assert "it falls SUPPORTED 2 a paper; a: n = 2" in listed
+
+
 def test_claims_of_papers_and_our_own_are_apart():
     low = {"low": 0.1, "high": 0.2}
     claims = [finding(one.value, origin=one, **low) for one in (Origin.THRESHOLD, Origin.QUOTED, Origin.PREDICTION)]
@@ -180,6 +190,16 @@ def test_a_report_says_which_runs_are_quick_and_which_have_no_claims():
     assert "no claims" in text
     assert "The claims were not judged" in text
     assert "QUICK" not in text
+
+
+def test_a_report_says_which_runs_have_changed_fields():
+    same, other = card("a", finding("it falls")), card("b", finding("it falls"), set={"dim": 30, "trials": 2})
+    both, alone = content(same, other), content(other)
+    assert "Runs with dim = 30, trials = 2: b. The verdicts of" in Checked(page(both)).text
+    assert "Runs with dim = 30, trials = 2. The verdicts of" in Checked(page(alone)).text
+    assert both.about.startswith("Full runs, some with changed fields, in results")
+    assert alone.about.startswith("Full run with changed fields in results")
+    assert "changed fields" not in page(content(same))
 
 
 def test_texts_are_escaped():

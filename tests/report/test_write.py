@@ -92,6 +92,6 @@ def test_a_report_draws_nothing(results, tmp_path):
 
 def test_out_is_a_folder_or_a_file(tmp_path):
     save(tmp_path / "runs", "one")
-    for out, path in (("there", "there/report.html"), ("pages/mine.html", "pages/mine.html")):
+    for out, path in (("there", "there/report.html"), ("pages/mine.html", "pages/mine.html"), ("rep.HTML", "rep.HTML")):
         assert write(str(tmp_path / "runs"), out=str(tmp_path / out)) == tmp_path / path
         assert (tmp_path / path).read_text().startswith("<!DOCTYPE html>")

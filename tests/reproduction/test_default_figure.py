@@ -122,6 +122,29 @@ def test_what_is_left_out_is_said():
     assert "not drawn: n_samples = 10. Sizes" in drawn(lf.grid(RUN, **axes))[1]
 
 
+def test_rows_with_equal_settings_are_drawn_once_and_counted():
+    assert "not drawn: 2 further rows with equal settings. Sizes" in drawn([*lf.grid(RUN, seed=(0, 1)), RUN, RUN])[1]
+    assert "not drawn: 1 further row with equal settings. Sizes" in drawn([RUN, RUN])[1]
+    assert "not drawn" not in drawn([RUN])[1]
+
+
+@pytest.mark.parametrize("other", [1.0, lf.LabeledArray([[1.0, 2.0]], step=[0, 1])], ids=["a number", "another axis"])
+def test_rows_without_a_curve_are_left_out(other):
+    cells = lf.grid(RUN, seed=(0, 1, 2))
+    curve = lf.LabeledArray([[1.0, 0.1], [2.0, 0.2]], round=[0, 1])
+    found = [{"error": curve}, {"error": other}, {"error": curve}]
+    for order in ((0, 1, 2), (0, 2, 1)) if isinstance(other, lf.LabeledArray) else ((1, 0, 2), (0, 1, 2)):
+        table = lf.Table.of(cells, [found[i] for i in order])
+        figure, caption = lf.plot_runs(table, cells, "error")
+        assert len(figure.axes[0].lines) == 2
+        assert "not drawn: rows without error against round" in caption
+
+
+def test_one_trial_has_no_median_in_the_caption():
+    cells = [replace(PREDICTED, trials=1)]
+    assert lf.plot_runs(lf.sweep(cells), cells)[1].startswith("Subspace distance against round: one trial; ")
+
+
 def test_many_lines_have_no_bands_and_no_prediction():
     for count, bands in ((2, 2), (6, 6), (7, 0), (13, 0)):
         figure, caption = drawn(lf.grid(RUN, seed=range(count)))

@@ -119,6 +119,18 @@ def test_a_name_and_its_file_in_a_folder_of_experiments_are_the_same(folder):
     assert (record.reused, record.file) == (3, None)
 
 
+def test_declarations_can_be_annotated_or_extended(folder):
+    texts = {
+        "annotated_one": TOY.replace('SUMMARY = "a toy"', 'HEADLINES: tuple\nSUMMARY: str = "annotated"'),
+        "longer_one": TOY.replace('SUMMARY = "a toy"', 'SUMMARY = "a toy"\nSUMMARY += ", extended"'),
+    }
+    found = declared_in(package(folder, **texts))
+    assert {name: one.summary for name, one in found.items()} == {
+        "annotated-one": "annotated",
+        "longer-one": "a toy, extended",
+    }
+
+
 def test_an_experiment_in_a_subpackage_is_imported_with_all_packages_above_it():
     assert load("fedrep-fig1", ROOT / "experiments").__name__ == "experiments.fedrep.fedrep_fig1"
 

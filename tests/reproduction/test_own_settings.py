@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 import linfed as lf
@@ -137,8 +138,9 @@ def test_impossible_cells_are_refused_before_they_run():
         rank: int = 2
 
     check_cells({"runs": [lf.Run(**RUN), Own(rank=3)]})
-    with pytest.raises(UsageError, match=r"^rank = 4 must be at most dim = 3, in the cell "):
-        check_cells({"runs": [Own(rank=4)]})
+    for dim in (3, np.int64(3)):
+        with pytest.raises(UsageError, match=r"^rank = 4 must be at most dim = 3, in the cell "):
+            check_cells({"runs": [Own(dim, rank=4)]})
     with pytest.raises(UsageError, match=r"^rank = 9 must be at most dim = 8, in the cell "):
         check_cells(with_settings({"runs": [lf.Run(**RUN)]}, {"algorithm.rank": 9}))
 
@@ -189,3 +191,23 @@ def test_a_label_is_not_set():
     run = lf.Run(algorithm=lf.LocalOnly(), data=lf.FixedSamples(5), n_rounds=1)
     with pytest.raises(UsageError, match=r"^--set name: the field only names"):
         with_settings({"runs": [run]}, {"name": "other"})
+
+
+@dataclass(frozen=True)
+class WithArray:
+    weights: np.ndarray
+    size: int = 3
+    trials: int = 5
+
+    def run(self):
+        return {"value": self.size}
+
+
+def test_cells_with_arrays_are_compared_by_their_values():
+    cells = [
+        WithArray(np.array([1.0, 2.0])),
+        WithArray(np.array([1.0, 2.0]), trials=9),
+        WithArray(np.array([1.0, 3.0])),
+    ]
+    assert with_settings({"runs": cells}, {"size": 4})["runs"][0].trials == 9
+    assert len(with_settings({"runs": cells}, {"size": 4})["runs"]) == 2

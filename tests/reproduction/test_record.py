@@ -191,11 +191,16 @@ def test_the_commands_name_the_folder_where_it_is_not_the_default():
 @pytest.mark.parametrize(
     ("saved", "asked", "advice"),
     [
-        ("results/quick", "results", "there is a quick run; select it with --quick"),
-        ("results", "results/quick", "there is a full run; leave out --quick"),
+        ("results/quick", "results", "there is a quick run; choose it with --out results/quick"),
+        ("a b/quick", "a b", "there is a quick run; choose it with --out 'a b/quick'"),
+        ("results", "results/quick", "there is a full run; choose it with --out results"),
         ("results/set", "results", "there is a run with changed fields; choose it with --out results/set"),
-        ("results/set/quick", "results/quick", "a run with changed fields; choose it with --out results/set/quick"),
-        ("results", "results/set", "there is a full run; leave out --quick"),
+        (
+            "results/set/quick",
+            "results/quick",
+            "a quick run with changed fields; choose it with --out results/set/quick",
+        ),
+        ("results", "results/set", "there is a full run; choose it with --out results"),
         ("elsewhere", "results", "run linfed reproduce fedrep-fig1, or choose another folder with --out DIR"),
     ],
 )

@@ -243,3 +243,22 @@ def test_a_missing_table_is_named(toy, capsys):
     record.write_text(text)
     Path("results/toy-one-values.npz").unlink()
     assert "'results' must have the tables of toy-one (" in refused(capsys, *again)
+
+
+def test_the_command_for_a_missing_table_names_the_folder_and_the_options(toy, capsys):
+    call = ("--experiments", toy, "--out", "a b")
+    assert run("reproduce", "toy-one", *call, "--workers", 1, "--quick") == 0
+    Path("a b/toy-one-values.npz").unlink()
+    assert refused(capsys, "replot", "toy-one", *call).endswith("run linfed reproduce toy-one --quick --out 'a b'\n")
+
+
+def test_figures_that_are_not_drawn_any_more_are_removed(toy):
+    assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1) == 0
+    Path("results/toy-one-again.webp").touch()
+    module = sys.modules[f"{toy.name}.toy_one"]
+    drawn = module.plot
+    module.plot = lambda tables: {"": drawn(tables)[""]}
+    assert run("replot", "toy-one", "--experiments", toy) == 0
+    assert {*ResultsFolder().read("toy-one").figures} == {""}
+    assert [path.name for path in Path("results").glob("toy-one*.*") if path.stem == "toy-one-again"] == []
+    assert Path("results/toy-one.png").exists()

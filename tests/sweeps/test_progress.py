@@ -60,7 +60,13 @@ def test_costs_of_cells():
     assert costs_of([Costly(3.0)]) == [3.0]
     assert costs_of([Sizes(), Sizes(n_clients=50), Free(4), Free(-3), Odd()]) == [200.0, 500.0, 4.0, 1.0, 1.0]
     assert costs_of([Free(10**400), Free(10**308), Sizes(10**200, 10**200)]) == [1.0, 1e308, 1.0]
+    assert costs_of([Sizes(n_clients=np.int64(50))]) == [500.0]
     assert costs_of([]) == []
+
+
+def test_a_shard_is_a_tuple_a_list_or_an_array():
+    for shard in ((1, 2), [1, 2], np.array([1, 2])):
+        assert ExecutionOptions(shard=shard).shard == (1, 2)
 
 
 def test_estimated_costs_are_scaled_to_given_ones():

@@ -89,8 +89,8 @@ class Claim:
             check_instance("required", self.required, Range, "a range such as at_most(..) or above(..)")
             if isinstance(self.statistic, FittedExponent) and self.required != self.statistic.required:
                 raise ValueError(
-                    f"required = {self.required} must be left out: the range of a fitted exponent is that of its "
-                    f"claimed, tolerance and kind, {self.statistic.required}"
+                    f"required = {self.required} must be left out: a fitted exponent has the range of its claimed, "
+                    f"tolerance and kind, {self.statistic.required}"
                 )
         for choose in self.where if isinstance(self.where, tuple) else (self.where,):
             _check_function("where", choose, ", or a tuple of such functions")

@@ -525,7 +525,7 @@ def worst(
 def factor(
     column: Column, predicted: Column, words: str, required: Range | None = None, *, rows: Where = _all
 ) -> Statistic:
-    """Return the largest factor, over rows, between the median over trials of a column and that of its prediction.
+    """Return the largest factor, over rows, between the medians over trials of a column and of its prediction.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _is_free(name: str) -> bool:
-    """Return whether a name can be that of a new package, and no other module has it."""
+    """Return whether a new package can have a name, and no other module has it."""
     if not name.isidentifier() or keyword.iskeyword(name) or name == "experiments":
         return False
     try:

@@ -182,7 +182,7 @@ def save_figure(
     figure : Figure or Axes
         The matplotlib figure, or axes of it.
     stem : path
-        Path without the suffix; a suffix ``.png`` or ``.pdf`` is removed, and that of another picture is refused.
+        Path without the suffix; a suffix ``.png`` or ``.pdf`` is removed; suffixes of other pictures are refused.
     metadata : mapping of str to str, optional
         Texts to store in both files: the fields ``Title``, ``Author``, ``Subject``, ``Keywords`` and ``Creator`` of a
         PDF file, and text of the same names in a PNG file. ``Creator`` is linfed with its version by default.

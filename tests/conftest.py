@@ -35,6 +35,7 @@ LONG_EXAMPLES = (
     "predict.md",
     "problems.md",
     "smallest.py",
+    "start.md",
     "sweeps.md",
     "tpgd.py",
     "tuning.md",

@@ -74,7 +74,7 @@ class Replay(Private):
 
     start: str = lf.choice((ROUNDING, INTENDED), ROUNDING)
     noisy: bool = lf.choice((True, False), True)
-    trials: int = 10
+    trials: int = 20
 
     def run(self) -> dict[str, Any]:
         """Return the radius after every round, and the predicted risks of heads and of ridge regression."""
@@ -121,7 +121,7 @@ class Tuned(Replay):
     clips: tuple[float, ...] = (10.0, 3.0, 1.0)
     counts: tuple[int, ...] = (8, 14, 24, 70)
     shares: tuple[float, ...] = (0.2, 0.4, 2 / 3)  # of the published step size
-    tuning_trials: int = 4
+    tuning_trials: int = 10
 
     def run(self) -> dict[str, Any]:
         """Tune, and return the radii and predicted risks of the chosen setting."""

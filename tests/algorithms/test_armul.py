@@ -107,6 +107,7 @@ def test_without_a_penalty_clients_are_alone(m, rank):
     np.testing.assert_allclose(losses, best, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_a_far_client_has_a_bounded_influence(world):
     """The client moves from far to a million times as far: theta moves by no more than a gradient of penalty."""
 

@@ -137,6 +137,7 @@ def test_what_is_predicted_is_of_the_truths_that_were_measured():
     assert reached(high) > 12
 
 
+@pytest.mark.long
 def test_the_smallest_number_of_rounds_is_that_of_one_run():
     table = found(RUN, "round", LEVEL, trials=16, predicted=True)
     first = np.argmax(replace(RUN, trials=16).simulate().metrics["subspace_distance"] <= 0.01, axis=1)

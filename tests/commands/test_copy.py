@@ -50,6 +50,7 @@ def test_every_copy_has_the_cells_of_its_experiment_and_refuses_unknown_words(na
             with_settings(lists, {"method": "Nonsense"})
 
 
+@pytest.mark.long
 def test_a_copy_has_the_numbers_and_verdicts_of_its_experiment():
     name = "fedrep-near-truth"
     file, small = copied(name), ["--quick", "--trials", 8, "--workers", 1]

@@ -51,6 +51,7 @@ def test_the_initial_b_has_the_given_scale(name, cell, scale):
     np.testing.assert_allclose(0.1 * B.mT @ B, np.broadcast_to(scale * np.eye(one.rank), (2, 3, 3)), atol=1e-12)
 
 
+@pytest.mark.long
 def test_a_tuned_step_has_the_fewest_rounds_counted_one_by_one():
     few = {"n_clients": 20, "dim": 6, "rank": 2, "trials": 3, "evaluations": 800}
     tuned = LEARNS.Averaged(method="K = 2, best step", local_steps=2, steps=(0.3, 0.6, 3.0), **few)

@@ -66,6 +66,7 @@ def test_an_upload_can_cost_more_than_a_start_saves(upload, verdict):
     assert found[text] is verdict
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("needed", "verdict"), [(40.0, Verdict.SUPPORTED), (60.0, Verdict.NOT_SUPPORTED)])
 def test_rounds_are_compared_at_the_same_distance(needed, verdict):
     *_, found = findings(fedrep_start, {"runs": starts({AVERAGES: 40.0, TWO: needed})})

@@ -103,6 +103,7 @@ def test_a_crossing_is_the_last_one():
     np.testing.assert_allclose(resampled.crossing([1, 2, 4, 16], ties), [2.0, np.inf])
 
 
+@pytest.mark.long
 def test_a_huge_number_of_clients_takes_no_more_memory():
     """The median over data sets is of at most 10,000 clients, more than enough for a mean."""
     draws = np.random.default_rng(0).exponential(size=(1, 2048))

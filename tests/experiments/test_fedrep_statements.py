@@ -154,6 +154,7 @@ def test_the_lengths_of_heads_are_those_of_their_names():
     assert uniform.max() <= 1.0
 
 
+@pytest.mark.long
 def test_a_few_long_heads_need_more_samples_than_equal_ones():
     cells = lf.grid(
         LENGTHS.Unequal(n_rounds=6, trials=75),

@@ -254,6 +254,7 @@ def test_theorem55_judges_reject_what_is_false():
     assert verdicts(findings(theorem, {"runs": spoiled(table, "identity", 1e-3)}))[key] is Verdict.VIOLATED
 
 
+@pytest.mark.long
 def test_rate_and_floor_judges_reject_what_is_false():
     rate = module("flute-rate-and-floor")
 

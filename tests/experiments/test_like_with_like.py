@@ -58,6 +58,7 @@ def test_the_best_strength_at_an_edge_is_marked_unless_there_is_none_beyond(meth
     assert found.note == f"the best strength of {method} lies at the edge of the grid" * marked
 
 
+@pytest.mark.long
 def test_all_runs_reach_the_target():
     """The number of rounds follows from the prediction, also with few entries."""
     for strength in (0.5, 0.02):
@@ -70,6 +71,7 @@ def test_all_runs_reach_the_target():
 # --- alternating minimisation --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_fedrep_has_the_step_with_the_fewest_rounds_to_the_judged_distance():
     """With 1.4 the distance is reached first, but not kept: B oscillates around the minimum."""
     cell = altmin.Course(method=altmin.FEDREP, noise_std=1.0, steps=(0.7, 1.0, 1.4), n_rounds=15, trials=12)
@@ -107,6 +109,7 @@ def at_distance(*given):
     return found
 
 
+@pytest.mark.long
 def test_the_error_of_the_rounds_from_given_distances_is_part_of_the_interval():
     found = [at_distance(np.full(TRIALS, 0.5), spread) for spread in (0.001, 0.3)]
     assert found[0].high < 1.01

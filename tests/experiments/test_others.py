@@ -216,6 +216,7 @@ def test_panels_share_the_row_of_their_base():
     assert {"d = 20 to 40, n = 4 d", "n = 80 to 160, d = 40"} <= settings
 
 
+@pytest.mark.long
 def test_adaptive_personalisation_is_judged():
     good = adaptive_verdicts(**{methods.RULE: 0.2, methods.ARMUL: 0.05})
     assert all(verdicts == {Verdict.SUPPORTED} for verdicts in good.values()), good

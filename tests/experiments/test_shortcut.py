@@ -100,6 +100,7 @@ def test_lost_asks_only_runs_that_are_long_enough():
     assert sentence not in {one.claim for one in findings(lost, {"rounds": short})}
 
 
+@pytest.mark.long
 def test_convergence_compares_only_what_can_be_compared():
     convergence, table = module("shortcut-convergence"), committed("shortcut-convergence", "curves")
 

@@ -176,7 +176,8 @@ MOVING = {  # n, d, k, r, m, noise, share by which the extra columns lower the d
 }
 
 
-@pytest.mark.parametrize("name", mostly_long(MOVING, "many columns", "little noise"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", MOVING)
 def test_random_moves_of_extra_columns_are_told_if_they_count(name):
     n, d, k, r, m, noise, lowered = MOVING[name]
     rng = np.random.default_rng(0)
@@ -192,6 +193,7 @@ def test_random_moves_of_extra_columns_are_told_if_they_count(name):
     assert np.log(float(found.floor) / measured) == pytest.approx(lowered, abs=0.04)
 
 
+@pytest.mark.long
 def test_the_step_sizes_of_a_wider_run_are_its_own():
     """Above the edge of the wide run it does not converge; the equivalent's edge is larger by m/m'."""
     problem, start = given(40, 30, 2), turned(30, 2, 0.3)

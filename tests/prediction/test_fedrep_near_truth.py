@@ -15,6 +15,7 @@ from tests.helpers import assert_one_line, mostly_long
 from tests.prediction.runs import PROBLEM, distances, fedrep, given, predict, turned
 
 
+@pytest.mark.long
 def test_what_is_known_near_the_truth_is_the_theorys_own():
     W, sizes = PROBLEM.truth(0, [0]).W[0], {"dim": 30, "n_samples": 10, "participants": 20}
     for algorithm, unit in ((fedrep(), 1), (fedrep(aggregate="sum", step_size=0.025), 20)):
@@ -155,7 +156,8 @@ DIFFERING = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_long(DIFFERING, "noise"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", DIFFERING)
 def test_the_floor_of_clients_that_differ_is_that_of_runs(name):
     noise, counts = np.geomspace(0.05, 0.6, 30), [8, 12, 20] * 10
     B = np.linalg.qr(np.random.default_rng(2).standard_normal((40, 2)))[0]  # masks see its coordinates

@@ -345,6 +345,7 @@ def test_without_qr_and_without_second_order_it_is_the_median_around_the_means(w
     assert wide or means.distance[-1] < 0.85 * median[-1]
 
 
+@pytest.mark.long
 def test_few_dimensions_are_doubted_where_they_count():
     """Noise on messages beside a single column of B*, and far starts of more than 16 angles."""
     for m, law in ((6, "means"), (1, "noise on messages")):
@@ -386,6 +387,7 @@ def test_past_the_edge_few_clients_and_samples_are_doubted(n, m, share, doubted)
 # --- noise on messages -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_noise_on_messages_has_the_theorys_own_curve_and_floor():
     problem = lf.SharedRepresentation(n_clients=30, dim=12, rank=2, condition_number=2.0, noise_std=0.3)
     run = {"data": lf.FreshSamples(8), "n_rounds": 4}
@@ -614,6 +616,7 @@ def worst(distance, predicted, share=0.5):
     return float(beyond[np.argmax(np.abs(beyond))])
 
 
+@pytest.mark.long
 def test_without_noise_on_messages_their_law_is_that_of_other_runs():
     problem, run = given(40, 20, 3, noise_std=0.3, seed=1), {"data": lf.FreshSamples(11), "n_rounds": 30}
 

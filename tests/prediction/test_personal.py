@@ -157,6 +157,7 @@ def test_a_step_size_beyond_the_edge_has_a_rate_and_no_floor(world):
     assert_one_line(lambda: found.floor, ["step_size = 5", "diverges with rate"], errors=lf.NoPredictionError)
 
 
+@pytest.mark.long
 def test_l2gd_with_fewer_samples_than_parameters_has_a_floor():
     """The samples of all clients together leave directions free; the coins then move no model at the end."""
     problem = lf.SharedRepresentation(n_clients=3, dim=10, rank=2, noise_std=0.1)

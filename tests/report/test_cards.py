@@ -113,6 +113,7 @@ def test_claims_are_grouped_by_whose_they_are():
     assert list(by_origin(every[:1])) == ["Other claims"]
 
 
+@pytest.mark.long
 def test_wrong_verdicts_are_as_frequent_as_expected():
     """Simulated: normal estimates, whose true values are uniform and so unknown, and claims that they are above 0."""
     rng = np.random.default_rng(0)

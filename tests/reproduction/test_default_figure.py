@@ -145,6 +145,7 @@ def test_one_trial_has_no_median_in_the_caption():
     assert lf.plot_runs(lf.sweep(cells), cells)[1].startswith("Subspace distance against round: one trial; ")
 
 
+@pytest.mark.long
 def test_many_lines_have_no_bands_and_no_prediction():
     for count, bands in ((2, 2), (6, 6), (7, 0), (13, 0)):
         figure, caption = drawn(lf.grid(RUN, seed=range(count)))

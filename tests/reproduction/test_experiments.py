@@ -142,6 +142,7 @@ def test_a_copy_of_an_experiment_is_not_named(folder):
     assert not is_named(write("alone.py", GRID))
 
 
+@pytest.mark.long
 def test_the_files_of_a_copy_have_different_names_and_include_data():
     for file in SHIPPED.values():
         names = [path.name for path in copied_files(file)]

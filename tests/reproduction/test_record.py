@@ -163,6 +163,7 @@ def test_files_of_other_things_are_no_records(tmp_path):
         folder.records()
 
 
+@pytest.mark.long
 def test_committed_records_come_back_as_they_were_written():
     folder = ResultsFolder(ROOT / "results" / "committed")
     for name, record in folder.records().items():

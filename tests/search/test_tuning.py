@@ -140,6 +140,7 @@ def test_settings_that_diverge_never_win(metric):
         tuned([1e6, 1e7], algorithm, metric=metric)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 def test_a_grid_is_extended_to_steps_that_fit_labels_of_another_unit():
     """All three steps of the grid are unstable for labels a thousand times as large."""

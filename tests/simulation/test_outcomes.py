@@ -55,6 +55,7 @@ def test_labels_of_another_unit_are_reported(name):
         assert (loss < 0.1) == (wanted is COMPLETED)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 def test_a_step_is_unstable_where_smaller_ones_learn_far_more():
     best = lf.simulate(lf.FedRep(rank=K, step_size=0.5), data=given(), n_rounds=200).metrics["train_loss"][0, -1]

@@ -123,6 +123,7 @@ def test_many_clients_pay_by_the_first_order_of_their_number():
         assert n * 2 * more == pytest.approx(first, rel=0.05)
 
 
+@pytest.mark.long
 def test_without_noise_one_sample_more_than_the_rank_suffices():
     """Where `fixed_sample_edge` counts 16 clients, runs near B* find it with 24 and not with 10."""
     assert lf.theory.fixed_sample_edge(dim=10, rank=2, n_samples=3, noise_std=0.0) == 16

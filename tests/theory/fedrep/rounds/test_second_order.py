@@ -254,6 +254,7 @@ def test_the_floor_is_the_median_of_runs_up_to_the_edge(name):
     assert share < 0.98 or mean_square > 1.15 * measured[1]
 
 
+@pytest.mark.long
 def test_the_floor_is_the_end_of_the_evolution():
     """For clients that differ; from the other side."""
     W, own = normal(2, 20, 2, seed=3), {"n_samples": np.arange(8, 28), "weights": np.linspace(1.0, 3.0, 20)}

@@ -38,7 +38,8 @@ SUMMARY = "FedRep with label noise: the best step size in every round, against o
 PICTURES = {"": 1400}
 CAPTIONS = {
     "": "Mean squared sine of the principal angles to B*, divided by the bound for known heads, against rounds. Top: "
-    "step-size schedules. Bottom: uses of the heads. One column of panels per client population."
+    "step-size schedules. Bottom: uses of the heads. One column of panels per client population. Without trials "
+    "that diverged."
 }
 OWN = c.OWN_PREDICTION.adding("without a free parameter; 10 % is our threshold", ", ")
 
@@ -259,7 +260,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             for ax, part in sheet.row(line):
                 best = part.select(rule=BEST)
                 for row in part.select(rule=[name for name in names if name in part.unique("rule")]):
-                    t, mean = row["round"][1:], row["mean_square"].mean(axis=0)[1:]
+                    t, kept = row["round"][1:], np.isfinite(end(row))
+                    mean = row["mean_square"][kept, 1:].mean(axis=0)
                     bound = row["bound"] * row["n_rounds"] / t
                     shape = {"markevery": 5, "label": SHORT.get(row["rule"], row["rule"]), **looks[row["rule"]]}
                     ax.plot(t, mean / bound, **shape)

@@ -79,7 +79,10 @@ def row(kind: type[lf.Algorithm]) -> tuple[str, ...]:
 def with_required(kind: type[lf.Algorithm], **changes: Any) -> lf.Algorithm:
     """Return an instance with the values of `REQUIRED` and `ONE_OF`."""
     fields = inspect.signature(kind).parameters.values()
-    required = {one.name: REQUIRED[one.name] for one in fields if one.default is one.empty} | ONE_OF.get(kind, {})
+    names = [one.name for one in fields if one.default is one.empty]
+    if unknown := set(names) - set(REQUIRED):
+        raise ValueError(f"add values for {sorted(unknown)} to REQUIRED in docs/tools/algorithm_table.py")
+    required = {name: REQUIRED[name] for name in names} | ONE_OF.get(kind, {})
     return kind(**required | {name: value for name, value in changes.items() if name in required})
 
 

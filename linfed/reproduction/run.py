@@ -158,7 +158,8 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
 
     Notes
     -----
-    Finished cells are stored in ``OUT/cells``, and reused by later runs with the same configuration.
+    Finished cells are stored in ``OUT/cells``, and reused by later runs of the same cells, with the same code and
+    versions of packages.
     """
     started = time.perf_counter()
     name, module, out, remarks = name_of(file), load_file(file), options.folder, list[str]()

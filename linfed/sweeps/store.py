@@ -84,8 +84,9 @@ class Store:
     Notes
     -----
     Each cell has a file with its rows, its configuration as canonical JSON, and hashes of the code and of the file's
-    content; its name has the hash of the configuration. The file also has a record of the seed, linfed's commit, the
-    versions of packages, the BLAS, the machine, the run time and the processor time in seconds, and the end time.
+    content; its name has the hashes of the configuration and of the code. The file also has a record of the seed,
+    linfed's commit, the versions of packages, the BLAS, the machine, the run time and the processor time in seconds,
+    and the end time.
 
     The methods raise `ValueError` if the code that runs is not the code in the files, as `lf.sweep` does.
 
@@ -183,7 +184,8 @@ class Store:
                 stale += found[key] is not None
         if stale:
             warnings.warn(
-                f"{self!r}: {stale} of {len(found)} cells were computed by another version of the code and are reused",
+                f"{self!r}: {stale} of {len(found)} cells were computed by other code, or with other versions of "
+                "packages, and are reused",
                 StoreWarning,
                 stacklevel=2,
             )
@@ -201,8 +203,8 @@ class Store:
         configs = {name.partition("-")[0] for name in others if name.endswith(SUFFIX)}
         if stale := sum(key.config in configs for key in keys):
             warnings.warn(
-                f"{self!r}: {stale} of {len(keys)} cells were computed by another version of the code and are "
-                "recomputed; reuse_stale=True reuses them",
+                f"{self!r}: {stale} of {len(keys)} cells were computed by other code, or with other versions of "
+                "packages, and are recomputed; reuse_stale=True reuses them",
                 StoreWarning,
                 stacklevel=2,
             )

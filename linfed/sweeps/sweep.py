@@ -42,7 +42,8 @@ def sweep(
     store : Store or path, optional
         Folder in which every finished cell is saved, so that an interrupted sweep resumes. A cell is recomputed if its
         fields have changed, or the code that can change its numbers: linfed, or a file that defines the cell's classes
-        and functions, or a local module that such a file imports. Files count as a whole, without comments, docstrings,
+        and functions, or a local module that such a file imports, or the version of NumPy, SciPy or another package
+        that they import. Files count as a whole, without comments, docstrings,
         the main block and, in an experiment, ``cells``, claims and ``plot``. Data files, environment variables, other
         processes, modules loaded by a name in a string and replaced functions of a module are not covered: pass what
         matters as a field.

@@ -55,9 +55,12 @@ KINDS = [kind for kind in KINDS if isinstance(kind, type) and dataclasses.is_dat
 
 def made(kind, **changes):
     """Return a configuration with one changed field."""
-    needed = [one.name for one in dataclasses.fields(kind) if one.init and one.default is dataclasses.MISSING]
-    valid = {name: VALID[name] for name in needed if name in VALID} | NEEDED.get(kind, {})
-    return kind(**valid | changes)
+    fields = [one for one in dataclasses.fields(kind) if one.init]
+    needed = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
+    given = NEEDED.get(kind, {}) | changes
+    unknown = set(needed) - set(VALID) - set(given)
+    assert not unknown, f"add values for {unknown} to VALID in tests/arguments.py"
+    return kind(**{name: VALID[name] for name in needed if name in VALID} | given)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -51,7 +51,7 @@ def test_the_table_is_in_the_docstring_and_in_the_guide():
         text = f"{names}: {kind.runs} predicted: {', '.join(kind.gives)} range: {kind.range or kind.validity} "
         assert text in words
     guide = (ROOT / "docs/guide/predict.md").read_text(encoding="utf-8")
-    assert f"<!-- predictions -->\n{law.markdown_table(LAWS)}\n<!-- /predictions -->" in guide
+    assert f"<!-- predictions -->\n{law.markdown_table(LAWS)}\n<!-- /predictions -->" in guide, "run docs.tools.render"
 
 
 def two_clients(run):

@@ -1,15 +1,19 @@
 """Outcomes of runs that complete all rounds without a useful result: unstable steps, a B that cannot move, limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import linfed as lf
+from docs.tools.algorithm_table import with_required
 from linfed.algorithms.parts.overshooting import overshot
-from tests.helpers import basis, mostly_long, normal
+from tests.helpers import assert_one_line, basis, mostly_long, normal
 from tests.worlds import LEARNERS, names, one_of_each, shared
 
 N, M, D, K = 20, 30, 8, 2
 COMPLETED, UNSTABLE, STALLED = lf.Status.COMPLETED, lf.Status.UNSTABLE, lf.Status.STALLED
+DIVERGED = lf.Status.DIVERGED
 
 
 def samples(factor=1.0, noise=0.1):
@@ -53,6 +57,26 @@ def test_labels_of_another_unit_are_reported(name):
         assert result.status == [wanted], (factor, step)
         loss = result.metrics["train_loss"][0, -1] / factor**2
         assert (loss < 0.1) == (wanted is COMPLETED)
+
+
+BOUNDED = {"ARMUL": "a client moves the common model by at most the penalty", "GeneralFLUTE": "for classes alone"}
+"""Algorithms that are excepted from the test below, and why."""
+STEPS = [name for name, kind in lf.ALGORITHMS.items() if "step_size" in kind.__dataclass_fields__]
+
+
+@pytest.mark.parametrize("data", [lf.FixedSamples(10), lf.FreshSamples(10)], ids=["fixed", "fresh"])
+@pytest.mark.parametrize("name", [name for name in STEPS if name not in BOUNDED])
+def test_a_step_thousands_of_times_too_large_is_reported(name, data):
+    """By the status or by an error; an algorithm that keeps B finite needs `overshoots`."""
+
+    def status():
+        algorithm = replace(with_required(lf.ALGORITHMS[name]), step_size=1000.0)
+        return lf.simulate(algorithm, PROBLEM, data=data, n_rounds=60, trials=2).status
+
+    if name == "L2GD":
+        assert_one_line(status, ["must be at most 1"])
+    else:
+        assert set(status()) <= {UNSTABLE, DIVERGED}
 
 
 @pytest.mark.long

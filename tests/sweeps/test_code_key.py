@@ -416,8 +416,8 @@ def test_odd_objects_in_place_of_modules_do_not_hinder_the_import(tmp_path):
     assert run_code(["-c", code], tmp_path).stderr == ""
 
 
-def run_code(arguments, folder):
-    environment = {**os.environ, "PYTHONPATH": str(Path(linfed.__file__).parents[1])}
+def run_code(arguments, folder, **environment):
+    environment = {**os.environ, "PYTHONPATH": str(Path(linfed.__file__).parents[1]), **environment}
     return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, env=environment)
 
 
@@ -489,6 +489,17 @@ def test_a_script_that_replaces_a_method_and_a_prompt_are_refused(tmp_path):
         done = run_code(arguments, tmp_path)
         assert done.stderr.splitlines()[-1].startswith("ValueError: store= cannot use results of <class")
         assert "its method step was replaced by code of the module '__main__'" in done.stderr
+
+
+def test_every_process_has_the_same_keys(folder):
+    """Whatever the order of its sets: otherwise a sweep that was interrupted would begin anew."""
+    own = folder / "own_cell.py"
+    edit(own, "import functools", "import functools, matplotlib, scipy, threadpoolctl, tqdm")
+    edit(own, "n: int = 1", "n: int = 1\n    words: frozenset = frozenset('abcdefgh')")
+    code = "import own_cell; from linfed.sweeps.store import keys_of; print(keys_of([own_cell.Own()]))"
+    found = {run_code(["-c", code], folder, PYTHONHASHSEED=seed).stdout for seed in ("1", "2", "5")}
+    assert len(found) == 1
+    assert "CellKey" in found.pop()
 
 
 def test_without_the_source_of_linfed_a_store_is_refused(tmp_path, monkeypatch):

@@ -91,6 +91,15 @@ def test_parts_belong_to_their_cell_unless_they_are_kept(tmp_path):
     assert computed(parts, tmp_path) == []
 
 
+def test_a_cell_goes_on_from_its_parts_whatever_others_with_equal_parts_have_finished(tmp_path):
+    for ran in ([10, 20], [20]):
+        RAN.clear()
+        with pytest.raises(lf.SweepError):
+            lf.sweep([Sum(20)], store=tmp_path)
+        assert ran == RAN
+        lf.sweep([Sum()], store=tmp_path)  # which removes its own parts
+
+
 BUFFER = np.zeros(3)
 
 

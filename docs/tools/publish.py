@@ -82,7 +82,7 @@ def refusals(runs: dict[str, RunRecord], missing: dict[str, str], *, add: bool =
         if not record.commit:
             reasons.append(f"{name}: the commit is unknown")
         elif " " in record.commit:
-            reasons.append(f"{name}: run at {record.commit}")
+            reasons.append(f"{name}: run at {record.commit}: commit them and run again, or publish with --anyway")
     commits = {record.commit for record in runs.values()}
     if len(commits) > 1 and not add:
         reasons.append(f"runs of different commits: {', '.join(sorted(map(str, commits)))}")

@@ -116,8 +116,8 @@ def predict(
     -----
     ``seed`` and trial give heads and initialisation, as in a run. The prediction of a trial is for runs
     with its ground truth and initialisation. Other trials may be far from it: compare the median over the trials of a
-    run with the median over the predictions of these trials. Predicting a trial costs up to about ten times as much as
-    simulating it.
+    run with the median over the predictions of these trials. Predicting a trial costs many times as much as simulating
+    it among others, and the more, the larger k is.
 
     The method of moments draws its samples, at a cost of O(n m d^2), and ``lf.AtDistance(delta)`` has no cost.
     Predicted quantities for each kind of run, of which the first that fits applies::

@@ -110,7 +110,7 @@ def test_a_wrong_reduction_is_told(monkeypatch, reduced, told):
         ({"quick": True}, "one: a quick run"),
         ({"claims": ()}, "one: no claims, so the run is not finished"),
         ({"commit": None}, "one: the commit is unknown"),
-        ({"commit": "b and changes"}, "one: run at b and changes"),
+        ({"commit": "b and changes"}, "one: run at b and changes: commit them and run again, or publish with --anyway"),
         ({"commit": "b" * 40}, f"runs of different commits: {'a' * 40}, {'b' * 40}"),
     ],
 )

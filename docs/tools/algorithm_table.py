@@ -81,7 +81,7 @@ def with_required(kind: type[lf.Algorithm], **changes: Any) -> lf.Algorithm:
     fields = inspect.signature(kind).parameters.values()
     names = [one.name for one in fields if one.default is one.empty]
     if unknown := set(names) - set(REQUIRED):
-        raise ValueError(f"add values for {sorted(unknown)} to REQUIRED in docs/tools/algorithm_table.py")
+        raise LookupError(f"add values for {sorted(unknown)} to REQUIRED in docs/tools/algorithm_table.py")
     required = {name: REQUIRED[name] for name in names} | ONE_OF.get(kind, {})
     return kind(**required | {name: value for name, value in changes.items() if name in required})
 

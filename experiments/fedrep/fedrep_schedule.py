@@ -75,7 +75,7 @@ class Rule(Noisy):
     rule: str = lf.choice(
         (BEST, CONSTANT, OVER_T, SHIFTED, AVERAGED, RARELY, REMEMBER, KEPT, KNOWN, MATRIX, BOTH), BEST
     )
-    tuning_trials: int = 6
+    tuning_trials: int = 10
     coarse: int = 1  # every how many values of a grid one is tried
 
     @property

@@ -68,7 +68,7 @@ class Steps:
         w, errors = np.zeros((count, k)), np.ones((self.most + 1, count))
         with np.errstate(over="ignore", invalid="ignore"):  # one step size for all clients may be too large for some
             for at in range(1, self.most + 1):
-                w = w - step[:, None] * (np.matvec(A, w) - b)
+                w = w - step[:, None] * ((A @ w[..., None])[..., 0] - b)
                 errors[at] = np.linalg.norm(w - best, axis=1) / np.linalg.norm(best, axis=1)
         within = np.array([errors <= eps for eps in LEVELS])
         needed = np.where(within.any(axis=1), within.argmax(axis=1), np.inf)

@@ -351,7 +351,18 @@ CLAIMS = (
         algorithm(7),
         nearer("end", AVG, ROLEX),
     ),
-    OfEach("FedSCAVAR needs fewer rounds than SCAFFOLD", algorithm(8), c.smaller("reached", SCAVAR, SCAFFOLD, FEWER)),
+    *(
+        OfEach(
+            f"FedSCAVAR with {clusters} needs fewer rounds than SCAFFOLD",
+            algorithm(8),
+            c.smaller("reached", SCAVAR, SCAFFOLD, FEWER),
+            where=where,
+        )
+        for clusters, where in (
+            ("alike clients in each cluster", alike),
+            ("clusters that ignore the clients' data", not_alike),
+        )
+    ),
     OfEach(
         "With full participation FedAvg has a larger final distance from the optimum than with one local step",
         algorithm(4),

@@ -127,7 +127,7 @@ CLAIMS = (
     ),
     never("FedAvg with one local update does not recover B*", THRESHOLD, SAME, LARGE, BEST),
     OfEach(
-        "B stays in the span of its start and the mean regressor, which bounds its distance below",
+        "The distance stays above the smallest one in the span of the start and the mean regressor",
         c.OWN_PREDICTION,
         STAYS_IN_SPAN,
         where=c.of(method=[SAME, LARGE, BEST, EQUAL]),

@@ -133,7 +133,7 @@ CLAIMS = (
         "A few samples of a new client are sufficient",
         c.OWN_THRESHOLD,
         c.median("error", "median new client's squared error divided by |phi|^2, median over trials", c.at_most(0.1)),
-        where=(c.of(method=BEST), from_rank),
+        where=(c.of(method=BEST), from_rank, c.only(lambda row: row["new"] < row["dim"])),
     ),
     c.Claim(
         "More local updates leave a smaller final distance on noisy samples",

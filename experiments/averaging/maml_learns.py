@@ -92,7 +92,7 @@ CLAIMS = (
         setting="{method}",
     ),
     c.Claim(
-        "B stays in the span of its start and the mean regressor, which bounds its distance below",
+        "The distance stays above the smallest one in the span of the start and the mean regressor",
         c.OWN_PREDICTION,
         STAYS_IN_SPAN,
         where=c.of(method=[AVERAGE, BEST, LONG]),

@@ -56,6 +56,7 @@ LOSES = ABSTRACT.adding(
     "is our threshold",
     ": ",
 )
+FALLS = ABSTRACT.adding("the noise of DFW falls with the number of tasks; the exponent is our threshold", ": ")
 
 TRUE, POOLED, SAME_POOLED = "split, true covariance", "split, pooled samples", "same batch, pooled samples"
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -168,11 +169,11 @@ def fails(name: str, method: str) -> c.Claim:
     )
 
 
-def with_clients(sentence: str, method: str, statistic: c.Statistic) -> c.Claim:
+def with_clients(sentence: str, source: c.Source, method: str, statistic: c.Statistic) -> c.Claim:
     """Return a claim on the exponent of the number of clients in the final distance, where x is not isotropic."""
     return c.Claim(
         sentence,
-        LOSES,
+        source,
         statistic,
         where=(c.of(method=method, series=["n_clients", BASE]), not_isotropic, c.sorted_by("n_clients")),
         over=c.each("kind"),
@@ -208,15 +209,16 @@ IN_SAME, IN_SPLIT = "FedRep on the same batch", "FedRep on a split batch"
 CLAIMS = (
     fails(IN_SAME, SAME),
     fails(IN_SPLIT, SPLIT),
-    with_clients(f"The distance of {IN_SAME} loses its dependence on the number of clients", SAME, NO_LESS),
-    with_clients(f"The distance of {IN_SPLIT} loses its dependence on the number of clients", SPLIT, NO_LESS),
+    with_clients(f"The distance of {IN_SAME} loses its dependence on the number of clients", LOSES, SAME, NO_LESS),
+    with_clients(f"The distance of {IN_SPLIT} loses its dependence on the number of clients", LOSES, SPLIT, NO_LESS),
     with_clients(
         "The distance of DFW falls like n^(-1/2) or faster",
+        FALLS,
         DFW,
         c.exponent("distance", "n_clients", -0.5, 0.1, "at most"),
     ),
     c.Claim(
-        "A split batch ends at the predicted subspace",
+        "Where its bias exceeds the floor of random samples, a split batch ends at the predicted subspace",
         c.OWN_PREDICTION.adding("the factor is our threshold"),
         c.measured(
             "median final distance divided by the predicted one, without the floor of random samples",

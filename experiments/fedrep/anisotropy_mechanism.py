@@ -28,9 +28,9 @@ from ._anisotropic import COMMON, DFW, EACH, SAME, SPLIT, Setting
 SUMMARY = "x with a covariance: the bias of FedRep's messages on a split batch, and the rate of the same batch"
 PICTURES = {"": 1400}
 CAPTIONS = {
-    "": "Left: mean message at B* outside of its span, in units of the predicted one of a split batch, with 95 % "
-    "intervals. Right: rounds in which the distance of the same batch falls by a factor e, without label noise. "
-    "Dotted: predicted."
+    "": "Left: mean message at B* outside of its span, along the predicted one of a split batch and in its units, with "
+    "95 % intervals. Right: rounds in which the distance of the same batch falls by a factor e, times step size and "
+    "largest predicted rate, without label noise. Dotted: predicted."
 }
 
 INDEPENDENT, UNEQUAL, PAST = "noise independent of x", "variance of noise depends on x", "x depends on past noise"
@@ -145,7 +145,8 @@ def where(row: lf.Table) -> str:
 
 OWN = c.OWN_PREDICTION.adding("the factor is our threshold")
 MESSAGE = c.measured(
-    "mean message at B* outside of its span, divided by the predicted one of a split batch",
+    "mean message at B* outside of its span, along the predicted direction (if noise and x depend: along that of other "
+    "trials), divided by the predicted one of a split batch with independent noise",
     lambda row: mean_interval(row["message"]),
 )
 Message = partial(c.Claim, table="messages", over=c.each("noise", "condition", "n_samples"), setting=where)
@@ -167,7 +168,9 @@ CLAIMS = (
         c.within(0.9, 1.1),
         where=c.of(method=SPLIT),
     ),
-    Message(f"The message of DFW has {SMALL}", OWN, MESSAGE, c.near(0.0, 0.1), where=c.of(method=DFW)),
+    Message(
+        f"The message of DFW has {SMALL} with independent noise", OWN, MESSAGE, c.near(0.0, 0.1), where=c.of(method=DFW)
+    ),
     Message(
         "The message of FedRep on the same batch is biased if noise and x depend",
         OWN,
@@ -207,7 +210,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             measured, law = ([np.median(row[name]) for row in part] for name in ("measured", "predicted"))
             right.plot(part["condition"], measured, marker, color=color, label=kind)
             draw_predicted(right, part["condition"], law, label="_predicted", linewidth=1.4)
-        right.set(yscale="log", ylabel="rounds for a factor e, times step")
+        right.set(yscale="log", ylabel="rounds for a factor e,\ntimes step and largest rate")
         sheet.label("condition number", xscale="log")
         for ax in (left, right):
             ax.legend(loc="best", fontsize="small")

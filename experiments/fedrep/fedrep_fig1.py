@@ -40,7 +40,7 @@ from ._fedrep import DRAWN, FEDAVG, NOISE_VARIANCE, NOTEBOOK, PAPER, STEPS, UNTU
 
 SUMMARY = "FedRep paper, Figure 1: each client's error under Local only, FedAvg and FedRep, m = 5, 10, 20"
 HEADLINES = (
-    {"claim": "FedRep has the smallest of the three errors, client by client"},
+    {"claim": "FedRep has the smallest of the three errors on most clients"},
     {"claim": "FedAvg hardly improves with m: by less than a tenth"},
 )
 PICTURES = {"": 2070, "fixed-points": 2070}
@@ -69,7 +69,10 @@ CAPTIONS = {
 paper = partial(c.cite, "FedRep paper, Figure 1")
 SMALL = "FedRep exploits a common representation of the clients to achieve small error in all cases"
 FEDREP_SMALL = paper(SMALL)
-CANNOT = paper("FedAvg cannot overcome client heterogeneity even when the number of training samples is large")
+CANNOT = paper(
+    "training a single global model (FedAvg) cannot overcome client heterogeneity even when the number of training "
+    "samples is large"
+)
 A_TENTH = CANNOT.adding("the tenth is our threshold")
 OWN_READING = c.reading("own reading of the FedRep paper's Figure 1")
 
@@ -249,7 +252,7 @@ OfEachSize = partial(c.Claim, over=c.each("preset", "n_samples"), setting="{pres
 CLAIMS = (
     *(fedrep_smaller(rival) for rival in ("FedAvg", "LocalOnly", "FedPer")),
     OfEachSize(
-        "FedRep has the smallest of the three errors, client by client",
+        "FedRep has the smallest of the three errors on most clients",
         FEDREP_SMALL,
         c.measured(
             "share of clients for which FedRep has the smallest error",

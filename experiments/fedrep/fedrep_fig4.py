@@ -58,7 +58,9 @@ ACCURATE = paper(
     "the representation learned by FedRep allows an accurate model to be found [...] as long as m_new >= k"
 )
 LARGE = "The large error for FedAvg demonstrates that it does not learn the ground-truth representation"
+COMPARED = paper(LARGE, asked_of="the difference from FedRep")
 LOCAL = paper("drastically improves over the complexity for Local Only (m_new = Omega(d))")
+DETERMINED = c.OWN_THRESHOLD.adding("least squares determines theta from d samples on", ": ")
 
 METHODS = {
     PAPER: ("LocalOnly", "FedAvg", "FedAvg, K = 10", "FedRep", "Oracle"),
@@ -169,8 +171,8 @@ CLAIMS = (
     of_method("FedRep", "on a new client is small once m_new >= k", ACCURATE, c.at_most(SMALL), FROM_K),
     *(fedavg_stays_high(method) for method in ("FedAvg", "FedAvg, K = 10", "FedPer")),
     of_method("LocalOnly", "is not small below m_new = d", LOCAL, c.at_least(SMALL), BELOW_D),
-    of_method("LocalOnly", "is small from m_new = d on", LOCAL, c.at_most(SMALL), FROM_D),
-    fedrep_smaller("FedAvg", ACCURATE),
+    of_method("LocalOnly", "is small from m_new = d on", DETERMINED, c.at_most(SMALL), FROM_D),
+    fedrep_smaller("FedAvg", COMPARED),
     fedrep_smaller("LocalOnly", LOCAL),
 )
 

@@ -209,7 +209,7 @@ def spread(part: lf.Table, law: str = "law") -> str:
 def converged(part: lf.Table) -> str:
     """Return a note on the largest relative gradient inside the declared range."""
     left = max((float(row["gradient"].max()) for row in part if inside(row)), default=math.nan)
-    return f"largest relative gradient at the end {left:.1g}"
+    return f"largest relative gradient at the end (inside the range) {left:.1g}"
 
 
 RANGES = "d = {dim}, k = {rank}, noise std {noise_std:g}, " + f"radius at most {STABLE:g}"
@@ -247,7 +247,7 @@ CLAIMS = (
         detail=lambda part: f"{spread(part).partition(', ')[2]}, radius up to {part['radius'].max():.2g}",
     ),
     c.Claim(
-        f"Without a solution, the minimum is at a distance of at least {FAR:g}",
+        f"Without a solution, L-BFGS ends at a distance of at least {FAR:g}",
         CONJECTURE,
         c.share(
             lambda part: [float(np.mean(row["distance"])) >= FAR for row in part],

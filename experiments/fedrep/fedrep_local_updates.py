@@ -173,7 +173,7 @@ CLAIMS = (
     ),
     asked(
         "Ten updates of its heads leave FedRep a smaller error than one",
-        HELPS,
+        c.reading(HELPS.adding("asked of the error after all rounds, with one step size for B and heads")),
         "FedRep",
         c.compared(f"{ERROR}; differences up to 0.1 % are ties", MANY, FEW, smaller_end, c.MOST, by="local_updates"),
     ),

@@ -11,7 +11,7 @@
 
 Theorem 1 requires that the initial distance is below 1 by a constant. The paper states that the moments achieve this
 without more samples per client, up to logarithms. This holds if their m grows at most like the theorem's term k^2 d/n.
-The number of samples that the paper derives from it, (11), has the term k d/n instead; we compare with both.
+The number of samples that the paper derives from it, (11), has the term k d/n instead; no claim compares with it.
 The paper names no constants. It is our own question how their m compares with the theorem's m at c = 1, and with one
 round or all rounds of FedRep.
 

@@ -137,7 +137,11 @@ def grows(size: Callable[[lf.Table], float], text: str, groups: c.Over, setting:
             setting=setting,
         )
         for words, required in (("at most like", c.at_most(1.25)), ("like", c.near(1.0, 0.25)))
-        for source, how in ((theta(), [EXACT, FRESH]), (theta(asked_of="labels with noise"), NOISY))
+        for source, how in (
+            (theta(), EXACT),
+            (theta(asked_of="labels with noise"), NOISY),
+            (theta(asked_of="a fresh batch each step"), FRESH),
+        )
     ]
 
 

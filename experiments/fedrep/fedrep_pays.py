@@ -50,8 +50,9 @@ REDUCED = {
 }
 CAPTIONS = {
     "": "Median excess risk of FedRep divided by the better local baseline's (ridge or least squares), over samples "
-    "per client and number of clients. Lines: measured break-even (ratio 1) and its predictions. Blank: not run (too "
-    "many samples).",
+    "per client and number of clients. Markers: measured break-even (ratio 1). Lines: its prediction, and two "
+    "rules: more samples than unknowns, and log(n) + d/n with constants chosen in hindsight. Blank: not run (too many "
+    "samples).",
     "sections": "Excess risk against the number of clients, for some m and both noise levels: FedRep with its "
     "prediction (dotted), and the baselines. Markers: median over trials; bars: 10-90 %.",
 }

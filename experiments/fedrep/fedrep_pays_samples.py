@@ -14,6 +14,7 @@ help?".
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,8 @@ CAPTIONS = {
     "none towards a side on which the grid ends."
 }
 
-HELPS = c.cite("FedRep paper, section 4.2", "so long as log(n) + d/n << d, federation helps", threshold=True)
+HELPS = "so long as log(n) + d/n << d, federation helps"
+paper = partial(c.cite, "FedRep paper, section 4.2", HELPS, threshold=True)
 LEVELS = {"a third": 1 / 3, "a tenth": 1 / 10, "a thirtieth": 1 / 30}
 """Excess risks that define sample complexities, as shares of the risk of predicting 0."""
 LEVEL = "a tenth"
@@ -172,7 +174,7 @@ def helps(baseline: str, words: str) -> tuple[c.Claim, c.Claim]:
     return (
         c.Claim(
             sentence,
-            HELPS,
+            paper(asked_of="the best ridge" if baseline == RIDGE else ""),
             c.measured("smallest m for a tenth of the risk of predicting 0, divided by the local baseline's", fewer),
             c.below(1.0),
             table="needed",

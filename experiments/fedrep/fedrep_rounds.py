@@ -58,6 +58,7 @@ CLAIMS = (
         c.power_law("t ~ kappa^a", "a", 2.0, 0.25),
         where=c.of(panel=["base", "kappa"], step=THEOREM),
         setting="m = {start:,}",
+        theorem=False,
     ),
     c.Claim(
         "lf.predict predicts the fewest rounds",

@@ -7,8 +7,9 @@ ground truth, whose heads the prediction receives, and start with equal angles. 
 ``best_step_size`` divided by the largest eigenvalue of the heads' second moment; at twice that the mean square stops
 falling.
 
-Every prediction is compared with state evolution without fluctuations. A prediction that ignores the feature that
-defines the regime shows how much this feature matters. It could not win, so its error is a remark and no claim.
+The predictions with a band are compared with state evolution without fluctuations. A prediction that ignores the
+feature that defines the regime shows how much this feature matters. It could not win, so its error is a remark and no
+claim.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; docs/exact-law.md.
 """
@@ -277,8 +278,8 @@ CLAIMS = (
         ),
         setting=f"as if nothing fluctuated; {WHERE}",
     ),
-    grown("Without QR ||B||^4 = 1 + C t", "claimed_growth", 0.2),
-    grown("The growth of ||B|| follows round by round from the predicted means", "predicted_growth", 0.05),
+    grown("Without QR ||B||^4 = 1 + C t after all t rounds", "claimed_growth", 0.2),
+    grown("The growth of ||B|| in all rounds follows from the predicted means", "predicted_growth", 0.05),
 )
 
 

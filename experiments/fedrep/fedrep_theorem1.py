@@ -6,7 +6,7 @@ and B starts at the same distance in all directions. Unless varied, n = d = 50 a
 under the engine "chain". Negative controls each violate one hypothesis. The simplest competitor for the rate is a bound
 that treats all heads as isotropic. `experiments.fedrep.fedrep_bound_samples` asks how many samples the bound needs.
 
-The theorem's failure probability, below 1e-29 for two or more participants, is too small for trials to measure. The
+The theorem's failure probability, below 1e-28 for two or more participants, is too small for trials to measure. The
 claims therefore allow a share of 5 %. Fewer failures contradict C = 1, but not the theorem, whose C is unspecified. No
 failure in 100 trials leaves a share of up to 3.6 % open. For p < n the constants are computed over the sets that
 occurred.

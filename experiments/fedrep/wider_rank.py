@@ -219,9 +219,9 @@ Forgets = partial(
 )
 CLAIMS = (
     wide("rounds to distance 0.3", rounds, "fewer samples", "predicted"),
-    wide("final distance", floor, "fewer samples", "predicted"),
+    wide("mean final distance (last quarter of the rounds)", floor, "fewer samples", "predicted"),
     wide("rounds to distance 0.3", rounds, "all samples", "rival"),
-    wide("final distance", floor, "all samples", "rival"),
+    wide("mean final distance (last quarter of the rounds)", floor, "all samples", "rival"),
     Forgets(
         "ANIL on other samples forgets the extra directions at the predicted speed",
         OWN,

@@ -1,9 +1,9 @@
 """Classification experiments in the setting of the FLUTE paper's Table 1, where each client holds some of the classes.
 
 There are two data sets, handwritten digits and Gaussian classes (`experiments.flute.flute_classification` describes
-both). Ten methods of the paper and three further baselines run on the same splits. All start from the same B and from
-one random head, which all clients share (`FromOneHead`). The paper says only that the server initialises both. Local
-only has neither B nor head: its softmax regression starts at 0.
+both). Nine methods of the paper, Local only and three further baselines run on the same splits. All start from the same
+B and from one random head, which all clients share (`FromOneHead`). The paper says only that the server initialises
+both. Local only has neither B nor head: its softmax regression starts at 0.
 
 The paper has 5 local epochs (in its CIFAR-100 setting); here there are K = 5 full-gradient local steps. FLUTE, FedPer,
 LG-FedAvg, FedAvg and FedRoD take 5 steps, FedRep 5 on the head and 5 on B, FedRep* 10 and 5. FLUTE* takes 10 more on

@@ -242,12 +242,14 @@ CLAIMS = (
         )
     ),
     Asked(
-        "Each client's own softmax regression, without federation, is more accurate than the best federated method",
+        "Each client's own softmax regression, without federation, is more accurate than the best federated method "
+        "that predicts all classes",
         c.OWN_PREDICTION,
         more_accurate(LOCAL_ONLY, (*BASELINES, FLUTE, FLUTE_STAR)),
     ),
     Asked(
-        "Restricted to the client's own classes, FedAvg is more accurate than the best other method",
+        "Restricted to the client's own classes, FedAvg is more accurate than the best other method without this "
+        "restriction",
         c.OWN_PREDICTION,
         more_accurate(FEDAVG, [method for method in METHODS if method != FEDAVG], "own_classes"),
     ),

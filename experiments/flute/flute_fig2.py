@@ -231,14 +231,14 @@ CLAIMS = (
     *(
         c.Claim(
             f"Trained together, the {NAMES[column]} differs from that of heads trained locally",
-            source.adding(f"asked of the {NAMES[column]}"),
+            quoted(DIFFERENT, asked_of=f"the {NAMES[column]}{more}"),
             c.compared(APART_WORDS, TOGETHER, LOCAL, partial(judge_apart, column), c.at_least(APART), by="objective"),
             where=c.of(kind=kind),
             over=c.each("kind"),
             setting="{kind}",
         )
         for column in ("cosine", "with_feature")
-        for source, kind in ((quoted(DIFFERENT), PAPERS), (quoted(DIFFERENT, asked_of=ELSEWHERE), NO_BIASES))
+        for more, kind in (("", PAPERS), (f", and of {ELSEWHERE}", NO_BIASES))
     ),
     *(
         asked("Trained together, the two heads of a client have the cosine -1/2", source, TOGETHER, HALF, kind)

@@ -211,7 +211,7 @@ CLAIMS = (
     *(
         c.Claim(
             f"The gap between the speeds of FLUTE and {rival} shrinks with k",
-            GAP_SHRINKS,
+            GAP_SHRINKS[rival],
             more_speed(rival, signed=False),
             over=c.each("speed", *SIZES),
             setting=f"{{speed}}: {PAIR}",

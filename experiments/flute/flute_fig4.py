@@ -33,7 +33,7 @@ from linfed.statistics import Origin, judge_smaller
 from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, TUNED, Weighted
 
 SUMMARY = "FLUTE paper, Figure 4: gamma1 against gamma2, three pairs of weights"
-HEADLINES = ({"claim": "gamma1 = gamma2 has a smaller error than gamma1 = 2 gamma2"},)
+HEADLINES = ({"claim": "gamma1 = gamma2 has a smaller final error than gamma1 = 2 gamma2"},)
 PICTURES = {"": 1400}
 
 CURVES = (
@@ -179,11 +179,12 @@ def below_ridge(best: lf.Table, **fields: Any) -> c.Finding:
 Asked = partial(c.Claim, over=c.each("spectrum", "step", "n_samples"), setting=setting, note=not_claimed_note)
 SHARE = "share of paired trials in which the {} error is smaller"
 ERRORS = {"final": SHARE.format("final"), "least": SHARE.format("smallest recorded")}
+SMALLER = {"final": "has a smaller final error than", "least": "has a smaller error in its best recorded round than"}
 RIVALS = [pair for pair in PAIRS if pair != BEST]
 CLAIMS = (
     *(
         Asked(
-            f"{BEST} has a smaller error than {rival}",
+            f"{BEST} {SMALLER[error]} {rival}",
             EQUAL_BEST,
             c.smaller(error, BEST, rival, words, by="pair"),
             where=c.only(is_claimed),
@@ -198,7 +199,7 @@ CLAIMS = (
     ),
     *(
         Asked(
-            f"{BEST} has a smaller error than {rival}, at an m that the paper's claim does not cover",
+            f"{BEST} {SMALLER[error]} {rival}, at an m that the paper's claim does not cover",
             c.OWN_THRESHOLD,
             c.smaller(error, BEST, rival, words, by="pair"),
             where=c.only(lambda row: not is_claimed(row)),

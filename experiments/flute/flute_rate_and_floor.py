@@ -180,13 +180,18 @@ CLAIMS = (
     ),
     Compared(
         "Fresh samples reduce FLUTE's final error by sqrt(4 / (eta Delta)), the average over 4 / (eta Delta) rounds",
-        c.OWN_PREDICTION.adding(f"the 7 % is {c.OWN_THRESHOLD}"),
+        c.Source("not claimed: the simplest rival of the claim above", c.OWN_CONJECTURE.origin).adding(
+            f"the 7 % is {c.OWN_THRESHOLD}"
+        ),
         c.Statistic(GAIN, judge_rule),
         c.within(0.93, 1.07),
     ),
     Compared(
         "Reused samples cost no more than fresh ones (the proof treats them as fresh)",
-        c.reading("own reading of the proof of the FLUTE paper's Theorem 5.5, which treats samples as fresh"),
+        c.Source(
+            "not claimed: the proof of the FLUTE paper's Theorem 5.5 only treats samples as fresh",
+            c.OWN_CONJECTURE.origin,
+        ),
         c.Statistic(REUSED, judge_fresh),
         c.at_least(1.0),
     ),

@@ -81,7 +81,10 @@ REDUCED = {
 
 RATE = c.reading("FLUTE paper, Theorem 5.5")
 RECURSION = c.reading("FLUTE paper, Appendix A.1, equation (13)")
-ENTERS = c.cite("FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R")
+ENTERS = c.cite(
+    "FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R", asked_of="an alpha of Theorem 5.1"
+)
+"""The proposition assumes an alpha so small that Claim A.3 holds; see `experiments.flute.flute_start`."""
 STAYS = c.cite("FLUTE paper, proof of Theorem 5.5, step 2", "once Theta_t enters this region, it will stay in it")
 FEWER = "with m samples this is not claimed: the proof requires more, by a factor with an unnamed constant"
 GROWS = c.reading("FLUTE paper, proof of Lemma A.8, intermediate result of Lemma A.16")
@@ -207,7 +210,7 @@ CLAIMS = (
             failing(judge),
             where=where,
             hypotheses=start,
-            theorem=where is ON_POPULATION,
+            theorem=where is ON_POPULATION and source is STAYS,
         )
         for sentence, source, judge in (
             ("Theta enters the region R by round T_R", ENTERS, flute.judge_entry),

@@ -43,7 +43,11 @@ def predicted(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a row of a series as one row for each point, without deviations below `LEAST`, where chance decides."""
     ((x, points),) = row["excess"].axes.items()
     kept = {key: row[key] for key in ("n_clients", "n_samples", "dim", "noise_std", "trials", "method")}
-    name = "colluding outliers, deviation 0.1" if x == "outliers" else f"share of outliers {row['share']:g}"
+    name = (
+        "colluding outliers, deviation 0.1"
+        if x == "outliers"
+        else f"share of outliers {row['share']:g}, deviations from {LEAST:g}"
+    )
     return [
         kept | {"series": name, "point": point} | {key: row[key].values[:, at] for key in ("excess", "predicted")}
         for at, point in enumerate(points)

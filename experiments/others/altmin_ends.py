@@ -182,14 +182,15 @@ def as_close_as(rival: str) -> c.Claim:
 def optimal(what: str) -> c.Source:
     """Return our reading of the source's abstract, with the choice of ours that it needs."""
     text = "Thekumparampil, Jain, Netrapalli and Oh 2021, abstract: nearly optimal error"
-    return c.reading(text).adding(f"the {what} is {c.OWN_THRESHOLD}")
+    asked = "asked of the same samples in both steps"
+    return c.reading(text).adding(asked).adding(f"the {what} is {c.OWN_THRESHOLD}")
 
 
-def in_noise(sentence: str, method: str, claimed: float) -> c.Claim:
+def in_noise(sentence: str, source: c.Source, method: str, claimed: float) -> c.Claim:
     """Return a claim on the exponent of a method's distance in small noise."""
     return c.Claim(
         sentence,
-        optimal("tolerance"),
+        source,
         c.exponent(method, "noise_std", claimed, 0.1),
         where=(c.of(panel="sigma"), c.only(lambda row: row["noise_std"] <= SMALL_NOISE), c.sorted_by("noise_std")),
         setting="n = {n_clients}, m = {n_samples}, noise std {noise_std:g} to {last[noise_std]:g}",
@@ -207,9 +208,15 @@ CLAIMS = (
         c.at_most(2.0),
         where=predictable,
         setting="{points} settings",
+        theorem=False,
     ),
-    in_noise("AltMin's distance is proportional to small noise", ALTMIN, 1.0),
-    in_noise("The distance of the moments does not fall with small noise", MOMENTS, 0.0),
+    in_noise("AltMin's distance is proportional to small noise", optimal("tolerance"), ALTMIN, 1.0),
+    in_noise(
+        "The distance of the moments does not fall with small noise",
+        c.OWN_PREDICTION.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
+        MOMENTS,
+        0.0,
+    ),
     c.Claim(
         "With m fixed, AltMin's distance falls at least as fast as one over the root of n",
         optimal("tolerance"),
@@ -217,6 +224,7 @@ CLAIMS = (
         where=(c.of(panel="n"), predictable, c.sorted_by("n_clients"), c.sorted_by("n_samples")),
         over=c.each("n_samples"),
         setting="m = {n_samples}, n = {n_clients:,} to {last[n_clients]:,}",
+        theorem=False,
     ),
     as_close_as(MOMENTS),
     as_close_as(AVERAGES),
@@ -227,5 +235,6 @@ CLAIMS = (
         c.exponent(ALTMIN, "n_samples", -0.5, 0.1, "at most"),
         where=(c.of(panel="n"), c.largest("n_clients"), predictable, c.sorted_by("n_samples")),
         setting="n = {n_clients}, m = {n_samples:,} to {last[n_samples]:,}",
+        theorem=False,
     ),
 )

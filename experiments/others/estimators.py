@@ -216,7 +216,8 @@ def as_close(first: str, second: str) -> c.Claim:
         return f"{size} = {row[size]:g}"
 
     return c.Claim(
-        f"{first.capitalize()}: the estimate is as close to B* as with {second}, at every point",
+        f"{first.capitalize()}: the estimate is as close to B* as with {second}, at every point"
+        f"{' with m > k + 1' if first == RISK else ''}",
         c.OWN_THRESHOLD,
         at_every_point(first, second, place, "ratio of the median distances at the worst point", TIE),
         where=c.only(compared),

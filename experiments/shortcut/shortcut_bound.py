@@ -127,12 +127,12 @@ def of_draft(place: str) -> c.Source:
     return c.reading(f"shortcut draft, {place}, with a term for noise, ours")
 
 
-def equation(number: str, column: str, note: str = "") -> c.Claim:
-    """Return the claim that an equation about (2) to (5) is an identity."""
+def equation(number: str, column: str, reading: str = "", note: str = "") -> c.Claim:
+    """Return the claim that an equation about (2) to (5), in a reading, is an identity."""
     words = "largest relative difference of the two sides in any round"
     return c.Claim(
-        f"Equation {number} is an identity over (2)-(5)",
-        of_draft(f"equations {number}"),
+        f"Equation {number}{reading} is an identity over (2)-(5)",
+        of_draft(f"equations {number}{reading}"),
         c.identity(worst_round(column), words, IDENTITY_TOLERANCE),
         where=c.of(method=CLOSED),
         over=c.each_row,
@@ -143,7 +143,7 @@ def equation(number: str, column: str, note: str = "") -> c.Claim:
 
 OfEach = partial(c.Claim, over=c.each_row, setting="{method}, noise {noise_std:g}")
 CLAIMS = (
-    equation("(9), (16), (17)", "heads"),
+    equation("(9), (16), (17)", "heads", reading=", with the sign of h_i corrected,"),
     equation("(9) as printed", "printed", note="the sign of h_i"),
     equation("(18)", "shortcuts"),
     OfEach(

@@ -263,7 +263,8 @@ CLAIMS = (
     line_gain(0),
     line_gain(1),
     OfEach(
-        "B is learned where lambda_min(Gamma) > lambda_max(mean s s') and only there, in most of the map",
+        "B is learned where lambda_min(Gamma) > lambda_max(mean s s') and only there, at the strongest limit on the "
+        "shortcut, for most sizes",
         NINE_TENTHS,
         in_trials(
             lambda row: strongest(row) == condition(row),

@@ -191,4 +191,4 @@ def test_the_range_of_the_floor_is_judged_by_settings():
         assert verdicts["Inside the declared range, the minimum is at the predicted distance, on average"] == expected
         assert verdicts["Beyond the declared range, the minimum is nearer to B* than predicted, on average"] == expected
         assert verdicts["Inside the declared range, the minimum is at the distance of first order"] == "NOT SUPPORTED"
-        assert verdicts["Without a solution, the minimum is at a distance of at least 0.3"] == "SUPPORTED"
+        assert verdicts["Without a solution, L-BFGS ends at a distance of at least 0.3"] == "SUPPORTED"

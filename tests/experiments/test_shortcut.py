@@ -18,7 +18,7 @@ def test_bound_judges_by_the_worst_trial():
         (one,) = [v for (claim, where), v in found.items() if claim.startswith(text) and where == setting]
         return one
 
-    text = "Equation (9), (16), (17) is an identity over (2)-(5)"
+    text = "Equation (9), (16), (17), with the sign of h_i corrected, is an identity over (2)-(5)"
     assert verdict(text, table) is Verdict.HOLDS
     assert verdict(text, spoiled(table, "heads", 1e-3, method=bound.CLOSED)) is Verdict.VIOLATED
     assert verdict("Equation (9) as printed is an identity over (2)-(5)", table) is Verdict.VIOLATED

@@ -132,8 +132,9 @@ def show_first_panel(figure: Figure) -> Axes:
     below = [
         one for one in others if place and one.get_subplotspec() and one.get_subplotspec().colspan == place.colspan
     ]
-    if below and not first.get_xlabel():
-        first.set_xlabel(below[-1].get_xlabel())
+    labels = [one.get_xlabel() for one in below if one.get_xlabel()]
+    if labels and not first.get_xlabel():
+        first.set_xlabel(labels[0])  # rows further below can have another axis
     first.tick_params(labelbottom=True, labelleft=True)
     for size in (PANEL, own_size):
         first.set_position((0.0, 0.0, *(np.array(size) / figure.get_size_inches())))

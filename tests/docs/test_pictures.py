@@ -58,6 +58,14 @@ def test_a_thumbnail_is_the_first_panel_with_all_its_labels():
     plt.close(figure)
 
 
+def test_a_thumbnail_has_the_label_of_the_nearest_row():
+    figure, axes = plt.subplots(3, 1, layout="constrained")
+    axes[1].set_xlabel("clients")
+    axes[2].set_xlabel("condition number")
+    assert pictures.show_first_panel(figure).get_xlabel() == "clients"
+    plt.close(figure)
+
+
 @pytest.mark.parametrize("picture", SCRIPTS)
 def test_a_picture_with_a_script_of_its_own_is_that_of_the_script(picture):
     script = SCRIPTS[picture]

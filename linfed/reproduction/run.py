@@ -172,7 +172,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         lists = _lists(module, quick=record.quick, changes=record.set, saved=True)
         cells, reused, files = 0, 0, list[Path]()
         is_comparable = record.configuration.startswith(DESCRIBED)
-        if is_comparable and record.configuration != _configuration(lists):
+        if is_comparable and record.configuration != configuration_of(lists):
             again = _computing(record, out)
             remarks.append(f"its cells have changed since the run was saved; run {again} to compute them")
     else:
@@ -192,7 +192,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
         record = dataclasses.replace(
             _record(file, module, options, tables),
-            configuration=_configuration(lists),
+            configuration=configuration_of(lists),
             cells=cells,
             reused=reused,
             seconds=round(time.perf_counter() - started, 3),
@@ -385,16 +385,15 @@ def command_of(file: Path, options: ReproduceOptions) -> str:
     return shlex.join(words)
 
 
-def _configuration(lists: Mapping[str, Sequence[Any]]) -> str:
-    """Return a hash of the configurations of all cells."""
+def configuration_of(lists: Mapping[str, Sequence[Any]]) -> str:
+    """Return a hash of the configurations of all cells by table."""
     texts = [f"{key}: {text}" for key, cells in lists.items() for text in sorted(describe(one).text for one in cells)]
     return DESCRIBED + hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def source_hashes(module: ModuleType) -> dict[str, str]:
-    """Return the hashes of the code of an experiment and of linfed."""
-    functions = (getattr(module, name, None) for name in ("cells", "derived", "claims", "plot"))
-    return source_digests(function for function in functions if function is not None)
+    """Return the hashes of the code that computes the cells of an experiment: its own, and that of linfed."""
+    return source_digests([module.cells])
 
 
 def _metadata(record: RunRecord) -> dict[str, str]:

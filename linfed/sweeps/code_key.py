@@ -100,16 +100,15 @@ def code_key(owners: Iterable[Any]) -> str:
 
 
 def source_digests(owners: Iterable[Any]) -> dict[str, str]:
-    """Hash the source that the functions of an experiment depend on, without versions of other packages.
+    """Hash the same source as `code_key`, without the versions of packages.
 
     Returns
     -------
     dict of str to str
-        "experiment", the hash of the user's code with all that an experiment declares, and "linfed", the hash of the
-        package. A checkout and an installed package with equal code have equal hashes. Comments and docstrings do not
-        count.
+        "experiment", the hash of the user's code, and "linfed", the hash of the package. A checkout and an installed
+        package with equal code have equal hashes.
     """
-    return {"experiment": _hash(_lines(_user_files(owners, whole=True)[0])), "linfed": _hash(_lines(_own_files()))}
+    return {"experiment": _hash(_lines(_user_files(owners)[0])), "linfed": _hash(_lines(_own_files()))}
 
 
 def _hash(lines: Iterable[str]) -> str:
@@ -168,13 +167,13 @@ def _own_files() -> dict[str, File]:
     return found
 
 
-def _user_files(owners: Iterable[Any], whole: bool = False) -> tuple[dict[str, File], set[str]]:
+def _user_files(owners: Iterable[Any]) -> tuple[dict[str, File], set[str]]:
     """Return the user's files that count, by module, and the names of the installed packages that they import."""
     named = {base.__module__: base for one in owners for base in getattr(one, "__mro__", (one,))}
     for module, owner in named.items():
         if _file_of(module) is None and module.partition(".")[0] not in sys.stdlib_module_names:
             raise _without_source(owner)
-    waiting = [(module, whole) for module in named]
+    waiting = [(module, False) for module in named]
     files, packages = dict[str, File](), set[str]()
     while waiting:
         module, whole = waiting.pop(0)

@@ -3,8 +3,8 @@
 - ``pyproject.toml``, ``CITATION.cff``, ``CHANGELOG.md`` and the package have the same version, and the second and third
   the same date.
 - Nothing in the checkout is changed.
-- Each record in ``results/committed`` was computed and judged at one commit, and its code has not changed: the code of
-  its experiment, and of ``linfed`` without plots and commands. Comments and docstrings do not count.
+- Each record in ``results/committed`` was computed and judged at one commit, and neither the fields of its cells nor the
+  code that computes them have changed since: a store of the cells would serve the present code.
 
 The default suite does not make these checks, because results are published one by one between releases.
 """
@@ -19,8 +19,8 @@ import tomllib
 from pathlib import Path
 
 import linfed as lf
-from linfed.reproduction.experiments import experiment_files, load_file
-from linfed.reproduction.run import source_hashes
+from linfed.reproduction.experiments import cells_of, experiment_files, load_file
+from linfed.reproduction.run import configuration_of, source_hashes
 from tests.helpers import ROOT
 
 
@@ -48,14 +48,16 @@ def of_the_version(top: Path, imported: str = lf.__version__) -> list[str]:
     return lines
 
 
-def sources(top: Path) -> dict[str, dict[str, str]]:
-    """Return the hashes of the present code of each experiment."""
-    return {name: source_hashes(load_file(file)) for name, file in experiment_files(top / "experiments").items()}
+def computed_from(file: Path) -> dict[str, object]:
+    """Return the hashes of the code and of the cells of an experiment, as its record has them."""
+    module = load_file(file)
+    return {"source": source_hashes(module), "configuration": configuration_of(cells_of(module, quick=False))}
 
 
 def of_the_records(top: Path) -> list[str]:
     """Return a line for each record that the present code did not compute and judge."""
-    present, lines = sources(top), []
+    lines = []
+    present = {name: computed_from(file) for name, file in experiment_files(top / "experiments").items()}
     for path in sorted((top / "results" / "committed").glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         if "experiment" not in record:
@@ -63,8 +65,8 @@ def of_the_records(top: Path) -> list[str]:
         commit, judged = record.get("commit"), record.get("judged")
         if not commit or commit != judged:
             lines.append(f"{path.stem}: computed at commit {commit}, judged at {judged}")
-        elif record.get("source") != present.get(path.stem):
-            lines.append(f"{path.stem}: its code has changed since commit {commit}")
+        elif path.stem not in present or record | present[path.stem] != record:
+            lines.append(f"{path.stem}: its cells, or the code that computes them, have changed since commit {commit}")
     return lines
 
 

@@ -36,7 +36,9 @@ def write(top, name, text):
 
 
 def record(top, name, **values):
-    default = {"experiment": name, "commit": "a1", "judged": "a1", "source": release.sources(top)[name]}
+    default = {"experiment": name, "commit": "a1", "judged": "a1"} | release.computed_from(
+        top / "experiments" / f"{name}.py"
+    )
     write(top, f"results/committed/{name}.json", json.dumps(default | values))
 
 
@@ -71,7 +73,12 @@ def test_a_repository_without_faults(top, capsys):
         ("CHANGELOG.md", "## 9.9 (2027-01-31)\n", "CHANGELOG.md has version 9.9"),
         ("CHANGELOG.md", f"## {VERSION} (unreleased)\n", "CHANGELOG.md unreleased: both must be one date"),
         ("CITATION.cff", f"version: {VERSION}\n", "date-released None"),
-        ("experiments/one.py", CODE.replace("seed=0", "seed=1"), "one: its code has changed since commit a1"),
+        (
+            "experiments/one.py",
+            CODE.replace("seed=0", "seed=1"),
+            "one: its cells, or the code that computes them, have changed",
+        ),
+        ("experiments/one.py", f"{CODE}\nOTHER = 1\n", "one: its cells, or the code that computes them, have changed"),
     ],
 )
 def test_a_fault_is_found(top, name, text, line, capsys):
@@ -86,8 +93,12 @@ def test_a_fault_is_found(top, name, text, line, capsys):
     [
         ({"commit": None}, "two: computed at commit None, judged at a1"),
         ({"judged": "b2"}, "two: computed at commit a1, judged at b2"),
-        ({"source": None}, "two: its code has changed"),
-        ({"source": {"experiment": "1", "linfed": "2"}}, "two: its code has changed"),
+        ({"source": None}, "two: its cells, or the code that computes them, have changed"),
+        ({"configuration": "2-0"}, "two: its cells, or the code that computes them, have changed since commit a1"),
+        (
+            {"source": {"experiment": "1", "linfed": "2"}},
+            "two: its cells, or the code that computes them, have changed",
+        ),
     ],
 )
 def test_records_of_other_code(top, changes, line, capsys):
@@ -97,8 +108,8 @@ def test_records_of_other_code(top, changes, line, capsys):
     assert line in capsys.readouterr().out
 
 
-def test_comments_of_an_experiment_may_change(top):
-    write(top, "experiments/one.py", f"# What it is about.\n{CODE}")
+def test_comments_and_claims_of_an_experiment_may_change(top):
+    write(top, "experiments/one.py", f"# What it is about.\n{CODE}\n\ndef claims(tables):\n    return []\n")
     commit(top)
     assert release.main(top) == 0
 

@@ -3,7 +3,7 @@
 - ``pyproject.toml``, ``CITATION.cff``, ``CHANGELOG.md`` and the package have the same version, and the second and third
   the same date.
 - Nothing in the checkout is changed.
-- Each record in ``results/committed`` was computed and judged at one commit, and neither the fields of its cells nor the
+- Each record in ``results/committed`` was computed and judged at one commit. Neither the fields of its cells nor the
   code that computes them have changed since: a store of the cells would serve the present code.
 
 The default suite does not make these checks, because results are published one by one between releases.

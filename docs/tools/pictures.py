@@ -63,6 +63,7 @@ def draw(names: list[str]) -> None:
     """Draw the named pictures, loading each experiment once."""
     import matplotlib.pyplot as plt
 
+    mpl.use("Agg")
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):
         for experiment in dict.fromkeys(PICTURES[name][0] for name in names):
             tables = load_tables(RUNS.read(experiment), RUNS)
@@ -157,7 +158,6 @@ def labels_overlap(ax: Axes) -> bool:
 
 def main(names: list[str]) -> int:
     """Draw the named pictures (all by default) and return the exit status."""
-    mpl.use("Agg")
     unknown = [name for name in names if name not in PICTURES]
     if unknown:
         print(f"unknown pictures: {', '.join(unknown)}; available: {', '.join(PICTURES)}", file=sys.stderr)

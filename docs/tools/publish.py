@@ -1,12 +1,13 @@
 """Publish a full run: write ``results/committed/`` from the output folder of ``linfed reproduce --out OUT``.
 
-Run ``python -m docs.tools.publish OUT``, then ``python -m docs.tools.pictures``, and commit both. The command refuses
-quick runs, unfinished runs, missing experiments, and runs of different commits or of changed files, with a line for
-each; ``--anyway`` publishes them. It writes for each experiment NAME:
+Run ``python -m docs.tools.publish OUT`` and commit what it wrote. The command refuses quick runs, unfinished runs,
+missing experiments, and runs of different commits or of changed files, with a line for each; ``--anyway`` publishes
+them. It writes for each experiment NAME:
 
 - ``NAME.json`` as in OUT: claims, sizes, seconds, versions, machine, commit;
 - ``NAME-TABLE.npz``, reduced (`Reduction`) and compressed by LZMA: enough for pictures and numbers in ``docs/``;
-- ``NAME-TABLE.csv`` as in OUT, if the file is small.
+- ``NAME-TABLE.csv`` as in OUT, if the file is small;
+- its pictures, there and in ``docs/figures/`` (`docs/tools/pictures.py`), unless ``--to`` names another folder.
 
 With ``--add``, published experiments that are not in OUT stay published. Each experiment is of one commit, which the
 README of the folder lists.
@@ -33,6 +34,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from docs.tools import pictures
 from docs.tools.paths import COMMITTED, EXPERIMENTS, TOP
 from linfed.errors import UsageError
 from linfed.reproduction.committed import FILE
@@ -278,7 +280,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write only the record that the package includes")
     parser.add_argument("--anyway", action="store_true", help="publish even if there are reasons against it")
     options = parser.parse_args(arguments)
-    to = ResultsFolder(options.to)
+    to = ResultsFolder(options.to.resolve())
     if options.record:
         print(write_committed(to))
         return 0
@@ -302,6 +304,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     written = publish(folder, list(runs), to, add=options.add)
     print(f"{len(written)} files, {sum(path.stat().st_size for path in written) / 1e6:.1f} MB in {options.to}")
+    if to.path == COMMITTED:
+        pictures.draw([key for key, (name, *_) in pictures.PICTURES.items() if name in runs])
     return 0
 
 

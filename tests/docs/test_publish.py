@@ -192,3 +192,17 @@ def test_the_file_of_the_package_has_the_settings_of_the_cells(tmp_path, monkeyp
     path = publish.write_committed(folder, tmp_path / "committed.json.gz")
     content = json.loads(gzip.decompress(path.read_bytes()))
     assert content["one"]["settings"] == {"runs": {"size": ["1", "2"], "rows": ["2"]}}
+
+
+def test_what_is_committed_is_drawn(tmp_path, monkeypatch):
+    """Publishing removes the earlier pictures of an experiment."""
+    name, out, drawn = "fedrep-near-truth", ResultsFolder(tmp_path / "out"), []
+    out.create()
+    save_tables(name, {"near": lf.Table([{"n_samples": 5}])}, out)
+    out.write(record(name, tables={"near": TableRecord(rows=1)}))
+    monkeypatch.setattr(publish, "COMMITTED", tmp_path / "committed")
+    monkeypatch.setattr(publish, "write_committed", lambda folder: folder.path)
+    monkeypatch.setattr(publish.pictures, "draw", drawn.append)
+    for to, expected in (("elsewhere", []), ("committed", [[name]])):
+        assert publish.main([str(out.path), "--add", "--to", str(tmp_path / to)]) == 0
+        assert drawn == expected

@@ -23,9 +23,14 @@ def any_text(test):
     return given(texts)(test)
 
 
+@pytest.fixture(scope="module")
+def reader():
+    """A reader of Markdown, of another package; without it the test is skipped."""
+    return pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
 @any_text
-def test_markdown_prints_the_text_itself(text):
-    reader = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
+def test_markdown_prints_the_text_itself(reader, text):
     tokens = reader.parse(f"| x {markdown(text)} x | y |\n| --- | --- |\n| {markdown(text)} | z |\n")
     cells = [token.children for token in tokens if token.type == "inline"]
     shown = ["".join(part.content for part in cell) for cell in cells]

@@ -193,10 +193,15 @@ def test_a_summary_keeps_its_entries():
     assert own.to_markdown() == summary.to_markdown()
 
 
+@pytest.fixture(scope="module")
+def pandas_with_jinja2():
+    """The packages of a summary's texts; without them the test is skipped."""
+    return pytest.importorskip("pandas"), pytest.importorskip("jinja2")
+
+
 @any_text
+@pytest.mark.usefixtures("pandas_with_jinja2")
 def test_a_summary_of_any_words_has_its_rows_and_cells(text):
-    pytest.importorskip("pandas")
-    pytest.importorskip("jinja2")
     metric = f"error {text.replace('//', '')}".rstrip("/").replace("\0", "")
     keys = [(text, text + "'"), (text + "'", text)]
     rows = [{"a": a, "b": b, "n": n, metric: np.arange(8.0)} for a, b in keys for n in (text, "other")]

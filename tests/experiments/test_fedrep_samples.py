@@ -87,22 +87,30 @@ def test_every_panel_moves_what_it_says():
     assert max(cell.dim for cell in cells) == 10_000
 
 
-def at_theorems_step(factor):
-    """Return searches at the theorem's step, their crossings ``factor(row)`` times what the theorem asks for."""
+def searched(needs, smallest):
+    """Return the table of some searches, whose crossings are ``smallest(row)``."""
     rows = []
-    for kappa in (1.0, 1.5, 2.0, 3.0, 4.0):
-        need = Need(panel="kappa" if kappa > 1 else "base", kappa=kappa, n_rounds=math.ceil(40 * kappa**2))
+    for need in needs:
         row = {**dataclasses.asdict(need), **need.predictions, "censored": ""}
-        m = factor(row) * row["claim"]
+        m = smallest(row)
         replicates = lf.LabeledArray(m * np.exp(np.random.default_rng(0).normal(0, 0.01, 500)), replicate=range(500))
-        rows.append({**row, "n_samples": math.ceil(m), "crossing": m, "low": m, "high": m, "replicates": replicates})
+        ends = {"crossing": m, "low": m, "high": m, "predicted_crossing": m}
+        rows.append({**row, **ends, "n_samples": math.ceil(m), "replicates": replicates})
     return lf.Table(rows)
 
 
-def judged(words, factor):
+def asked(words, table):
     """Return the findings for the sentences that contain some words."""
-    asked = [one for one in fedrep_samples.CLAIMS if words in one.sentence]
-    return c.judged(asked, {"samples": at_theorems_step(factor)})
+    return c.judged([one for one in fedrep_samples.CLAIMS if words in one.sentence], {"samples": table})
+
+
+def judged(words, factor):
+    """Return findings of searches at the theorem's step, which need ``factor(row)`` times what the theorem asks for."""
+    needs = [
+        Need(panel="kappa" if kappa > 1 else "base", kappa=kappa, n_rounds=math.ceil(40 * kappa**2))
+        for kappa in (1.0, 1.5, 2.0, 3.0, 4.0)
+    ]
+    return asked(words, searched(needs, lambda row: factor(row) * row["claim"]))
 
 
 def constants(factor):
@@ -133,3 +141,24 @@ def test_only_what_is_printed_with_theta_is_judged_from_both_sides(power, bounde
     assert found["Over 40 kappa^2 rounds the smallest m grows in kappa at most as fast as Theorem 1's"] is bounded
     assert found["Theorem 1's m is tight in kappa"] is tight
     assert found["Over rounds that grow like kappa^2 the samples per client grow like kappa^4"] is total
+
+
+PRINTED, WITHOUT = "k^3 log(n) + k d/n, as (11)", "like k, as (11) without its term k^3 log(n)"
+
+
+@pytest.mark.parametrize(
+    ("growth", "supported"),
+    [
+        (lambda k, d, p: k, {WITHOUT}),
+        (lambda k, d, p: k**3 * math.log(p) + k * d / p, {PRINTED}),
+        (lambda k, d, p: k**4, set()),
+        (lambda k, d, p: 1, set()),
+    ],
+    ids=["k", "as printed", "k^4", "constant"],
+)
+def test_samples_per_client_grow_in_the_rank_as_printed_or_without_one_term(growth, supported):
+    needs = [Need(panel="k" if k != 3 else "base", rank=k) for k in (1, 2, 3, 6, 12)]
+    table = searched(needs, lambda row: row["rank"] + 1 + 10 * growth(row["rank"], row["dim"], row["p"]))
+    found = {words: asked(words, table)[0].verdict for words in (PRINTED, WITHOUT)}
+    assert {words for words, verdict in found.items() if verdict is Verdict.SUPPORTED} == supported
+    assert {found[words] for words in {*found} - supported} <= {Verdict.NOT_SUPPORTED}

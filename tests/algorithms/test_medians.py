@@ -17,6 +17,7 @@ def corrupted(world, clients):
     return lf.GivenSamples(world.X, y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("aggregate", MEDIANS)
 def test_fedrep_learns_next_to_corrupted_clients(aggregate):
     world = draw_world([30] * 40, 8, 2, seed=5)
@@ -27,6 +28,7 @@ def test_fedrep_learns_next_to_corrupted_clients(aggregate):
     assert robust[-1] < 0.05 < 0.5 < mean[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("aggregate", MEDIANS)
 def test_fedavg_learns_next_to_corrupted_clients(aggregate):
     world = draw_world([30] * 40, 8, 1, seed=5)

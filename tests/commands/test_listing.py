@@ -7,7 +7,7 @@ import pytest
 
 from linfed.reproduction import committed
 from linfed.reproduction.record import ResultsFolder, RunRecord
-from tests.helpers import ROOT
+from tests.helpers import ROOT, mostly_long
 from tests.reproduction.toys import refused, run
 
 
@@ -46,7 +46,7 @@ def test_a_file_in_the_place_of_the_results_is_one_line(toy, capsys):
     assert "'file' cannot be read" in refused(capsys, "list", "--experiments", toy, "--out", "file")
 
 
-@pytest.mark.parametrize("width", [60, 130])
+@pytest.mark.parametrize("width", mostly_long([60, 130], 60))
 def test_lines_end_at_the_width_of_the_terminal(width, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", str(width))

@@ -134,6 +134,7 @@ def test_settings_that_the_cells_reject_are_one_line(own, size, reason, toy, cap
         assert said == f"linfed: picky: 3 cells cannot run with size = {size}: {reason}\n"
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::linfed.StoreWarning")
 def test_cells_are_used_again_until_the_code_of_their_numbers_changes(call, toy, capsys):
     def reused(*options):

@@ -16,7 +16,10 @@ def excess(points, found):
     return max(0.0, pull - np.count_nonzero(~away))
 
 
-@pytest.mark.parametrize(("p", "size"), [(1, 3), (2, 2), (3, 2), (5, 2), (6, 3), (10, 4), (7, 1), (30, 12)])
+MANY = pytest.param(30, 12, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize(("p", "size"), [(1, 3), (2, 2), (3, 2), (5, 2), (6, 3), (10, 4), (7, 1), MANY])
 def test_the_geometric_median_is_the_minimiser(p, size):
     rng = np.random.default_rng(p)
     points = rng.standard_normal((3, p, size)) * 10.0 ** rng.uniform(-3, 3, size=(3, 1, 1))

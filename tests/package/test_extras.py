@@ -126,6 +126,7 @@ def test_an_extra_is_sufficient_by_itself(extra, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.long
 def test_what_an_extra_does_not_declare_is_hidden(tmp_path):
     (tmp_path / "use.py").write_text(
         HIDDEN.format(allowed={"numpy", "linfed"}, top=str(ROOT)) + "import pytest", "utf-8"

@@ -326,7 +326,8 @@ def test_without_qr_random_runs_have_the_median():
     assert told <= 11
 
 
-@pytest.mark.parametrize("wide", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("wide", [False, True])
 def test_without_qr_and_without_second_order_it_is_the_median_around_the_means(wide):
     """With m = k + 2, or with k > 16 columns; in few dimensions, the root mean square of the means is far lower."""
     n, d, k, m, step, rounds, delta, noise = (
@@ -641,7 +642,8 @@ MESSAGES = {  # k, d, n, m - k, participants, label noise, noise of a round on a
 }
 
 
-@pytest.mark.parametrize("name", mostly_long(MESSAGES, "as many dimensions as angles"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", MESSAGES)
 def test_noise_on_messages_has_the_median_and_the_band_of_runs(name):
     k, d, n, more, p, noise, length, share, start = MESSAGES[name]
     rng = np.random.default_rng(len(name))

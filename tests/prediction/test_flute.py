@@ -105,6 +105,7 @@ def compared(algorithm, problem, m, n_rounds, trials, seed=0):
     return found, ratio, 0.5 * squares.std() / np.sqrt(trials) / squares.mean()
 
 
+@pytest.mark.long
 def test_doubted_floors_are_wrong_and_others_right():
     """At the truncation of rank 2, n = 10, d = 6: few samples, a step above the samples' edge, and neither."""
     problem, start = given(np.array([4.0, 3.0]), 10, 6, 2, 0.5)

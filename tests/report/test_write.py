@@ -80,6 +80,7 @@ def test_a_pipe_in_the_place_of_a_record_is_one_line(tmp_path, capsys):
     assert "one.json' is not a valid record of a run (it is not a regular file)" in refused(capsys, "report", tmp_path)
 
 
+@pytest.mark.long
 def test_a_report_draws_nothing(results, tmp_path):
     shutil.copy(results / "toy-fall.json", tmp_path)
     code = "import sys; from linfed import cli; cli.main(sys.argv[1:]); print(*sys.modules)"

@@ -101,6 +101,7 @@ def compared(values, ends, **options):
     return stopped_and_compared(Played(number=0, ends=()), problem, grid=grid, metric=played, **sizes, **options)
 
 
+@pytest.mark.long
 @given(
     outcomes(),
     st.sampled_from([0.0, 0.01, 0.3]),

@@ -475,6 +475,7 @@ def test_a_method_of_the_user_may_come_from_a_file_that_counts(folder, monkeypat
     code_key([Mine])
 
 
+@pytest.mark.long
 def test_a_script_that_replaces_a_method_and_a_prompt_are_refused(tmp_path):
     """Without a file, nothing would count of the code."""
     code = (
@@ -491,6 +492,7 @@ def test_a_script_that_replaces_a_method_and_a_prompt_are_refused(tmp_path):
         assert "its method step was replaced by code of the module '__main__'" in done.stderr
 
 
+@pytest.mark.long
 def test_every_process_has_the_same_keys(folder):
     """Whatever the order of its sets: otherwise a sweep that was interrupted would begin anew."""
     own = folder / "own_cell.py"

@@ -56,6 +56,7 @@ SINGLE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SINGLE)
 def test_single_models_approach_their_floor_as_samples_grow(name):
     problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2, noise_std=0.3)

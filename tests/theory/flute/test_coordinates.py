@@ -260,6 +260,7 @@ def test_the_growth_bound_holds_for_ten_thousand_random_thetas(clients, dim, ran
     assert (bound + 0.75 * additive <= smallest + 1e-13 * top).all()  # a quarter of the term is sufficient
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("clients", "dim", "rank"), [(1, 1, 1), (4, 3, 2), (3, 5, 3)])
 def test_lemma_a15_holds_for_ten_thousand_random_thetas(clients, dim, rank):
     """Theta_res grows in a round at most by its factor; at a step size of 1/lambda_1' it does not always."""
@@ -334,6 +335,7 @@ def test_both_sides_of_lemma_a18_and_its_best_constant(shape, k):
     np.testing.assert_allclose(exact, 0.0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_no_descent_finds_a_larger_constant_in_lemma_a18():
     """The ratio of the sides, climbed from random Theta, ends at 1/sqrt(2) or below."""
     coordinates = theory.ThetaCoordinates.of(made((3, 3), spectrum=[2.0, 1.0, 0.5]).truth(0, range(1)))

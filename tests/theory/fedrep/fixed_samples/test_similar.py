@@ -65,6 +65,7 @@ def test_with_few_clients_each_moves_the_estimate_towards_its_own_part():
     assert planted.mean() > 1.08 * measured.mean()
 
 
+@pytest.mark.long
 def test_the_second_moment_of_a_message_is_that_of_draws():
     """One client at B*: row q of X'(residual) head', with a part e outside; planted: m - k in place of m - k + 1."""
     k, m, sigma, draws = 2, 7, 0.5, 200_000

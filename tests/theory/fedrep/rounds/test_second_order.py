@@ -175,7 +175,8 @@ def measured(name):
     return np.quantile(runs[:, ROUNDS], [0.1, 0.5, 0.9], axis=0)
 
 
-@pytest.mark.parametrize("name", mostly_long(RUNS, "small"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", RUNS)
 def test_runs_follow_the_median_and_the_band(name):
     """Medians of 4,000 runs have 0.3 to 1 % themselves."""
     setting, heads, delta = RUNS[name]
@@ -238,7 +239,8 @@ def measured_floor(name):
     return np.quantile(runs[:, 200:], [0.1, 0.5, 0.9])
 
 
-@pytest.mark.parametrize("name", mostly_long(FLOORS, "few of many"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", FLOORS)
 def test_the_floor_is_the_median_of_runs_up_to_the_edge(name):
     """Where the mean square is above it."""
     W, given = at_share(name)

@@ -95,9 +95,15 @@ def test_a_number_has_three_digits_and_its_interval_the_same_decimals(value, tex
     assert f"| x | {text} |" in str(found)
 
 
-def test_markdown_and_latex_have_the_same_numbers(table):
+@pytest.fixture(scope="module")
+def pandas_with_jinja2():
+    """The packages of a summary's texts; without them the test is skipped."""
     pytest.importorskip("pandas")
     pytest.importorskip("jinja2")
+
+
+@pytest.mark.usefixtures("pandas_with_jinja2")
+def test_markdown_and_latex_have_the_same_numbers(table):
     found = table.summarize("error", **BY_METHOD)
     bold = found.entries[("c & d",), (9,)]
     power = -7 if bold.estimate < 1e-6 else -6
@@ -133,9 +139,8 @@ def test_the_frame_has_a_line_for_each_entry(table):
     assert frame["best"].tolist() == [False, False, False, True]
 
 
+@pytest.mark.usefixtures("pandas_with_jinja2")
 def test_an_entry_without_a_row_is_empty(table):
-    pytest.importorskip("pandas")
-    pytest.importorskip("jinja2")
     found = lf.Table(table.rows[:3]).summarize("error", **BY_METHOD)
     assert found.to_markdown().splitlines()[3].endswith("|  |")
     assert r" &  \\" in found.to_latex()
@@ -147,9 +152,8 @@ def test_a_row_without_the_column_is_a_row_of_its_own():
     assert [line.split("|")[1] for line in lines] == [" 0.5 ", "  "]
 
 
+@pytest.mark.usefixtures("pandas_with_jinja2")
 def test_too_few_trials_have_open_ends_and_the_note_says_so(table):
-    pytest.importorskip("pandas")
-    pytest.importorskip("jinja2")
     found = of_values(x=np.arange(5.0)).summarize("error", rows="rule")
     assert "[-inf, inf]" in str(found)
     assert r"[-\infty, \infty]" in found.to_latex()
@@ -191,12 +195,6 @@ def test_a_summary_keeps_its_entries():
     own = type(summary)("error", "median", "smallest", ["rule"], [], entries)
     entries.clear()
     assert own.to_markdown() == summary.to_markdown()
-
-
-@pytest.fixture(scope="module")
-def pandas_with_jinja2():
-    """The packages of a summary's texts; without them the test is skipped."""
-    return pytest.importorskip("pandas"), pytest.importorskip("jinja2")
 
 
 @any_text
